@@ -1,0 +1,8 @@
+"""Records in, spans out: a pure fold. No I/O, no clock, no OpenTelemetry."""
+
+from __future__ import annotations
+
+from raxol_otel.turns.fold import Counts, FoldConfig, TurnFold, fold
+from raxol_otel.turns.span import Link, Span, SpanEvent
+
+__all__ = ["Counts", "FoldConfig", "Link", "Span", "SpanEvent", "TurnFold", "fold"]

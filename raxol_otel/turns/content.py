@@ -1,0 +1,78 @@
+"""Prompts, messages, arguments and results: kept and exported only when the user opts in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from raxol_otel import catalogue as names
+from raxol_otel.canonical import encode, without_surrogates
+from raxol_otel.errors import EncodeError
+
+if TYPE_CHECKING:
+    from raxol_otel.turns.span import Attributes
+
+__all__ = ["CONTENT_CHARS_MAX", "Content", "cut"]
+
+# Default length of one content attribute, in characters.
+CONTENT_CHARS_MAX: Final = 8192
+_PARTS_MAX: Final = 256
+
+
+def cut(text: str, limit: int) -> str:
+    """At most `limit` characters of the text, marked with the original length where something was cut."""
+    return text if len(text) <= limit else f"{text[:limit]}... [cut, {len(text)} characters in all]"
+
+
+class Content:
+    """What was said in a turn, in bounded memory."""
+
+    __slots__ = ("dropped", "parts", "prompt")
+
+    def __init__(self) -> None:
+        self.prompt: str | None = None
+        self.parts: list[dict[str, str]] = []
+        self.dropped = 0
+
+    def ask(self, prompt: Any, limit: int) -> None:
+        """Keep the turn's prompt."""
+        if prompt is not None:
+            self.prompt = cut(_as_text(prompt), limit)
+
+    def say(self, item_type: str, content: Any, limit: int) -> None:
+        """Keep a message or a piece of reasoning."""
+        if content is None:
+            return
+        if len(self.parts) >= _PARTS_MAX:
+            self.dropped += 1
+            return
+        kind = "reasoning" if item_type == "reasoning" else "text"
+        self.parts.append({"type": kind, "content": cut(_as_text(content), limit)})
+
+    def describe(self, attributes: Attributes, outcome: str, limit: int) -> None:
+        """The turn's messages in the form of the GenAI conventions, as JSON text."""
+        if self.prompt is not None:
+            message: dict[str, Any] = {"role": "user", "parts": [{"type": "text", "content": self.prompt}]}
+            attributes[names.INPUT_MESSAGES] = cut(_json([message]), limit)
+        if self.parts:
+            reason = {"completed": "stop", "error": "error"}.get(outcome, outcome)
+            message = {"role": "assistant", "parts": self.parts, "finish_reason": reason}
+            attributes[names.OUTPUT_MESSAGES] = cut(_json([message]), limit)
+
+    @staticmethod
+    def describe_call(attributes: Attributes, arguments: Any, result: Any, limit: int) -> None:
+        """A call's arguments and result as JSON text."""
+        if arguments is not None:
+            attributes[names.TOOL_ARGUMENTS] = cut(_json(arguments), limit)
+        if result is not None:
+            attributes[names.TOOL_RESULT] = cut(_json(result), limit)
+
+
+def _as_text(value: Any) -> str:
+    return without_surrogates(value) if isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> str:
+    try:
+        return encode(value).decode()
+    except EncodeError:
+        return without_surrogates(repr(value))

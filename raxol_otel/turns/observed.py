@@ -1,0 +1,123 @@
+"""Observations folded into spans: what an agent that is not run here reported doing.
+
+The steps are read leniently here; the closed vocabulary is enforced where they are written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from raxol_otel import catalogue as names
+from raxol_otel.turns import values
+from raxol_otel.turns.span import Attributes, Link, Span
+from raxol_otel.turns.turn import Turn, turn_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from raxol_otel.turns.fold import FoldConfig
+
+__all__ = ["ObservedFold"]
+
+# Branches with an open observed turn at once; the oldest is closed beyond it.
+_OPEN_MAX: Final = 1_024
+# Calls of one observed turn that are remembered as finished, so that a repeated status opens no second span.
+_FINISHED_MAX: Final = 10_000
+_STATUSES: Final = {"pending": None, "in_progress": None, "completed": "ok", "failed": "error"}
+
+
+class ObservedFold:
+    """One session's observations. Finished spans are appended to `out`."""
+
+    def __init__(self, config: FoldConfig, out: list[Span], select: Callable[[str, int], bool] | None = None) -> None:
+        self._config = config
+        self._out = out
+        self._unwanted: list[Span] = []
+        self._select = select
+        self._open: dict[str, Turn] = {}
+        self._finished: dict[str, set[str]] = {}
+        self._last: dict[str, Link] = {}
+
+    @property
+    def open_turns(self) -> int:
+        """How many observed turns are open."""
+        return len(self._open)
+
+    def feed(self, record: Mapping[str, Any], session_id: str, branch: str, offset: int, now: int) -> bool:
+        """Fold one observation; says whether its step was understood."""
+        payload = values.as_mapping(record.get("payload"))
+        step, call, status = payload.get("step"), payload.get("call"), payload.get("status")
+        known = step in {"prompted", "turn_ended"} or (
+            type(call) is str and (step == "decision" or (step == "tool_call" and status in _STATUSES))
+        )
+        if not known:
+            return False
+        if step == "prompted":
+            self._end(branch, "incomplete")
+        turn = self._open.get(branch) or self._opened(record, session_id, branch, offset, now)
+        turn.synthesized = turn.synthesized or (turn.offset == offset and step != "prompted")
+        turn.last_ns, turn.last_offset = now, max(turn.last_offset, offset)
+        if step == "turn_ended":
+            turn.ended_because = values.bare_word(payload.get("reason"))
+            self._end(branch, "completed")
+        elif type(call) is str and step == "tool_call":
+            self._tool_call(turn, call, str(status), offset, now)
+        elif type(call) is str:
+            self._decision(turn, call, values.as_mapping(payload.get("outcome")), now)
+        return True
+
+    def close(self) -> None:
+        """The journal's end: what is open is incomplete."""
+        for branch in list(self._open):
+            self._end(branch, "incomplete")
+
+    def drop(self) -> None:
+        """Forget what is open, without a span."""
+        self._open.clear()
+        self._finished.clear()
+
+    def _opened(self, record: Mapping[str, Any], session_id: str, branch: str, offset: int, now: int) -> Turn:
+        if len(self._open) >= _OPEN_MAX:
+            self._end(next(iter(self._open)), "incomplete")
+        trace_id, span_id, prefix = turn_ids(session_id, branch, offset, record.get("ts"))
+        turn_id = values.text_of(record.get("turn_id"))
+        turn = Turn(self._config, session_id, branch, turn_id, offset, now, trace_id, span_id, "", prefix, self._out)
+        if self._select is not None and not self._select(turn_id, now):
+            turn.out = self._unwanted
+        turn.observed = True
+        turn.link = self._last.pop(branch, None)
+        self._last[branch] = Link(trace_id, span_id)
+        if len(self._last) > _OPEN_MAX:
+            del self._last[next(iter(self._last))]
+        self._open[branch] = turn
+        self._finished[branch] = set()
+        return turn
+
+    def _end(self, branch: str, outcome: str) -> None:
+        turn = self._open.pop(branch, None)
+        if turn is not None:
+            del self._finished[branch]
+            turn.close(outcome, turn.last_ns)
+            self._unwanted.clear()
+
+    def _tool_call(self, turn: Turn, call: str, status: str, offset: int, now: int) -> None:
+        finished = self._finished[turn.branch]
+        if call in finished:
+            return
+        if turn.calls.oldest(call) is None:
+            turn.called(offset, now, {"call_id": call})
+        outcome = _STATUSES[status]
+        if outcome is not None:
+            turn.answered(offset, now, {"call_id": call, "is_error": outcome == "error"})
+            if len(finished) < _FINISHED_MAX:
+                finished.add(call)
+
+    @staticmethod
+    def _decision(turn: Turn, call: str, outcome: Mapping[str, Any], now: int) -> None:
+        attributes: Attributes = {}
+        decided = outcome.get("outcome")
+        attributes[names.DECISION_OUTCOME] = decided if decided in {"selected", "cancelled"} else "other"
+        for key, field in ((names.DECISION_OPTION, "option"), (names.DECISION_KIND, "kind")):
+            if type(outcome.get(field)) is str:
+                attributes[key] = values.clean(outcome[field])
+        (turn.calls.oldest(call) or turn).event(names.EVENT_DECISION, now, attributes)
