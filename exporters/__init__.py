@@ -1,0 +1,1 @@
+"""Where spans go: one small interface, and what implements it."""

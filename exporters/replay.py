@@ -1,0 +1,249 @@
+"""Journals into traces: the main job.
+
+Replay knows a session's verdict before its first span leaves: the spans of a small session are held until it is read,
+a large one is read twice. It hands batches to the exporter itself and looks at each result.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from raxol_otel import catalogue as names
+from raxol_otel.errors import JournalDamaged, JournalUnreadable
+from raxol_otel.exporters.limits import Limits
+from raxol_otel.exporters.sources import open_sources
+from raxol_otel.journal.health import State, measure, state_of
+from raxol_otel.journal.lock import probe
+from raxol_otel.journal.reader import Walk, read_batches
+from raxol_otel.turns import FoldConfig, TurnFold
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from raxol_otel.exporters.base import Exporter
+    from raxol_otel.exporters.sources import Found
+    from raxol_otel.journal.damage import Damage
+    from raxol_otel.turns import Counts, Span
+
+__all__ = ["ReplayOptions", "ReplayReport", "SessionReport", "replay", "replay_found"]
+
+# Sessions up to this size are held in memory until their verdict is known; larger ones are read twice.
+HOLD_BYTES_MAX: Final = 4 * 2**20
+# A turn of a journal whose writer cannot be told is held back until its last record is this old.
+SETTLE_SECONDS: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """What to replay and how.
+
+    `since` and `until` bound a turn's start (nanoseconds since the epoch, `until` excluded); `turn` is one turn's id.
+    `settle_seconds`: see `SETTLE_SECONDS`; 0 holds nothing back but turns of a live writer.
+    """
+
+    config: FoldConfig = field(default_factory=FoldConfig)
+    since: int | None = None
+    until: int | None = None
+    turn: str | None = None
+    settle_seconds: float = SETTLE_SECONDS
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(slots=True)
+class SessionReport:
+    """What became of one session. `held` are turns that may still be written to."""
+
+    name: str
+    state: State
+    records: int = 0
+    turns: int = 0
+    spans: int = 0
+    held: int = 0
+    damage: Damage | None = None
+    error: str | None = None
+    last_offset: int = 0
+    head_offset: int | None = None
+    counts: Counts | None = None
+
+
+@dataclass(slots=True)
+class ReplayReport:
+    """What became of a replay. `accepted` and `rejected` count spans as the exporter's results did."""
+
+    sessions: list[SessionReport] = field(default_factory=list[SessionReport])
+    accepted: int = 0
+    rejected: int = 0
+    messages: list[str] = field(default_factory=list[str])
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether every session's record is whole."""
+        return all(session.state in {"healthy", "torn"} for session in self.sessions)
+
+    def total(self, what: str) -> int:
+        """The sum of one of `records`, `turns`, `spans`, `held` over all sessions."""
+        return sum(getattr(session, what) for session in self.sessions)
+
+
+def replay(
+    paths: Iterable[str | os.PathLike[str]],
+    exporter: Exporter,
+    options: ReplayOptions | None = None,
+    *,
+    progress: Callable[[int], None] | None = None,
+    now: Callable[[], float] = time.time,
+) -> ReplayReport:
+    """Replay all sessions below the paths into the exporter, and finish it.
+
+    `progress` is called with the number of bytes of journal done since the last call, `now` gives the time in seconds
+    since the epoch. Raises `UsageError` for a path without sessions and `ExportError` from the exporter, which is then
+    aborted.
+    """
+    try:
+        with open_sources(paths) as found:
+            report = replay_found(found, exporter, options or ReplayOptions(), progress=progress, now=now)
+        exporter.finish()
+    except BaseException:
+        exporter.abort()
+        raise
+    return report
+
+
+def replay_found(
+    found: Found,
+    exporter: Exporter,
+    options: ReplayOptions,
+    *,
+    progress: Callable[[int], None] | None = None,
+    now: Callable[[], float] = time.time,
+) -> ReplayReport:
+    """As `replay`, of sessions already found; the exporter is neither finished nor aborted."""
+    report = ReplayReport()
+    for path, reason in found.unreadable:
+        report.sessions.append(SessionReport(str(path), "unreadable", error=f"cannot read {path}: {reason}"))
+    for directory in found.sessions:
+        session = _Session(directory, found.name(directory), exporter=exporter, options=options, totals=report)
+        session.progress = progress or _no_progress
+        session.now = now
+        report.sessions.append(session.run())
+    report.sessions.sort(key=lambda session: session.name)
+    return report
+
+
+def _no_progress(_bytes: int) -> None:
+    return
+
+
+class _Session:
+    """The replay of one session."""
+
+    progress: Callable[[int], None]
+    now: Callable[[], float]
+
+    def __init__(
+        self, directory: Path, name: str, *, exporter: Exporter, options: ReplayOptions, totals: ReplayReport
+    ) -> None:
+        self.directory = directory
+        self.exporter = exporter
+        self.options = options
+        self.totals = totals
+        self.report = SessionReport(name, "healthy")
+        self.held: list[Span] | None = []
+
+    def run(self) -> SessionReport:
+        """Replay the session; what is wrong with it is told in the report, not raised."""
+        # Before the journal: a writer that leaves while we read leaves its last records behind.
+        writer = probe(self.directory)
+        _, size = measure(self.directory)
+        walk = Walk(self.directory)
+        damaged = False
+        try:
+            if size > HOLD_BYTES_MAX:
+                self.held = None
+                damaged = self._is_damaged()
+            fold, damaged = self._fold(walk, size, damaged=damaged)
+        except JournalUnreadable as unreadable:
+            self.report.state, self.report.error = "unreadable", str(unreadable)
+            return self.report
+        report = self.report
+        if walk.damage is None and writer.state in {"live", "unknown"} and fold.open_turns:
+            hold = writer.state == "live" or not self._is_settled(fold)
+            report.held = fold.open_turns if hold else 0
+        self._send(fold.close(hold_open=report.held > 0), damaged=damaged)
+        self._release(damaged=damaged)
+        report.state = state_of(walk)
+        report.damage = walk.damage
+        report.records = walk.records
+        report.turns = fold.counts.turns
+        report.last_offset, report.head_offset = walk.last_id or 0, walk.head_offset
+        report.counts = fold.counts
+        return report
+
+    def _is_damaged(self) -> bool:
+        try:
+            for _ in read_batches(Walk(self.directory, quiet=True)):
+                pass
+        except JournalDamaged:
+            return True
+        return False
+
+    def _fold(self, walk: Walk, size: int, *, damaged: bool) -> tuple[TurnFold, bool]:
+        options = self.options
+        chosen = options.since is not None or options.until is not None or options.turn is not None
+        walk.open()
+        fold = TurnFold(
+            walk.session_id,
+            created_at=walk.meta.get("created_at"),
+            config=options.config,
+            select=self._is_wanted if chosen else None,
+        )
+        done = 0
+        try:
+            for batch in read_batches(walk):
+                self._send(fold.feed_many(batch), damaged=damaged)
+                self.progress(walk.bytes_read - done)
+                done = walk.bytes_read
+        except JournalDamaged:
+            damaged = True
+        self.progress(max(size - done, 0))
+        return fold, damaged
+
+    def _is_wanted(self, turn_id: str, start_ns: int) -> bool:
+        options = self.options
+        return (
+            (options.turn is None or turn_id == options.turn)
+            and (options.since is None or start_ns >= options.since)
+            and (options.until is None or start_ns < options.until)
+        )
+
+    def _is_settled(self, fold: TurnFold) -> bool:
+        return self.now() - fold.last_ns / 1e9 >= self.options.settle_seconds
+
+    def _send(self, spans: list[Span], *, damaged: bool) -> None:
+        if self.held is not None:
+            self.held += spans
+        elif spans:
+            self._export(spans, damaged=damaged)
+
+    def _release(self, *, damaged: bool) -> None:
+        if self.held:
+            self._export(self.held, damaged=damaged)
+            self.held = []
+
+    def _export(self, spans: list[Span], *, damaged: bool) -> None:
+        if damaged:
+            for span in spans:
+                if span.role == "turn":
+                    span.attributes[names.JOURNAL_DAMAGED] = True
+        self.options.limits.apply(spans)
+        result = self.exporter.export(spans)
+        self.report.spans += result.accepted
+        totals = self.totals
+        totals.accepted += result.accepted
+        totals.rejected += result.rejected
+        if result.message:
+            totals.messages.append(result.message)
