@@ -125,7 +125,7 @@ def is_failure(payload: Mapping[str, Any]) -> bool:
 
 def failure_name(payload: Mapping[str, Any]) -> str:
     """The name of a failed result's error."""
-    for key in ("error", "reason"):
+    for key in ("reason", "error"):
         if key in payload:
             return values.error_name(payload[key])
     result = result_of(payload)

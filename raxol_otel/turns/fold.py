@@ -7,13 +7,14 @@ The same fold serves live tracing and replay, so both give the same ids, names, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from raxol_otel import catalogue as names
 from raxol_otel.journal.tip import CONVERSATIONAL_TYPES, branch_of
 from raxol_otel.turns import values
 from raxol_otel.turns.content import CONTENT_CHARS_MAX, Content
+from raxol_otel.turns.counts import Counts
 from raxol_otel.turns.observed import ObservedFold
 from raxol_otel.turns.span import Attributes, Link, Span
 from raxol_otel.turns.turn import Turn, turn_ids
@@ -21,7 +22,7 @@ from raxol_otel.turns.turn import Turn, turn_ids
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["CLOSED_TURNS_MAX", "OPEN_TURNS_MAX", "Counts", "FoldConfig", "TurnFold", "fold"]
+__all__ = ["CLOSED_TURNS_MAX", "OPEN_TURNS_MAX", "FoldConfig", "TurnFold", "fold"]
 
 # How many closed turns a fold remembers, to tell a late record from a new turn. Bounds the memory of a long journal.
 CLOSED_TURNS_MAX: Final = 65_536
@@ -46,23 +47,6 @@ class FoldConfig:
     model: str | None = None
     capture_content: bool = False
     content_chars_max: int = CONTENT_CHARS_MAX
-
-
-@dataclass(slots=True)
-class Counts:
-    """What was seen and made no span.
-
-    `unfolded`: another kind or family, an ephemeral tier, no turn id. `late`: a record of a closed turn. `duplicate`:
-    an offset that already made a span. `user`: messages of the user. `unknown`: by what was unknown.
-    """
-
-    records: int = 0
-    turns: int = 0
-    unfolded: int = 0
-    late: int = 0
-    duplicate: int = 0
-    user: int = 0
-    unknown: dict[str, int] = field(default_factory=lambda: {"kind": 0, "family": 0, "type": 0, "item_type": 0})
 
 
 class TurnFold:
@@ -92,7 +76,7 @@ class TurnFold:
         self._select = select
         self._out: list[Span] = []
         self._unwanted: list[Span] = []
-        self._observed = ObservedFold(self.config, self._out, select)
+        self._observed = ObservedFold(self.config, self._out, self.counts, select)
         self._boundaries = {
             "turn_completed": self._turn_completed,
             "turn_canceled": self._turn_canceled,

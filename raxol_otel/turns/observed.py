@@ -29,9 +29,16 @@ _STATUSES: Final = {"pending": None, "in_progress": None, "completed": "ok", "fa
 class ObservedFold:
     """One session's observations. Finished spans are appended to `out`."""
 
-    def __init__(self, config: FoldConfig, out: list[Span], select: Callable[[str, int], bool] | None = None) -> None:
+    def __init__(
+        self,
+        config: FoldConfig,
+        out: list[Span],
+        counts: Counts,
+        select: Callable[[str, int], bool] | None = None,
+    ) -> None:
         self._config = config
         self._out = out
+        self._counts = counts
         self._unwanted: list[Span] = []
         self._select = select
         self._open: dict[str, Turn] = {}
@@ -81,6 +88,7 @@ class ObservedFold:
             self._end(next(iter(self._open)), "incomplete")
         trace_id, span_id, prefix = turn_ids(session_id, branch, offset, record.get("ts"))
         turn_id = values.text_of(record.get("turn_id"))
+        self._counts.turns += 1
         turn = Turn(self._config, session_id, branch, turn_id, offset, now, trace_id, span_id, "", prefix, self._out)
         if self._select is not None and not self._select(turn_id, now):
             turn.out = self._unwanted

@@ -1,0 +1,1 @@
+"""Tests, by behaviour. A package, so that tests share helpers: `from tests.helper import ...`."""
