@@ -15,6 +15,7 @@ from raxol_otel.turns.turn import Turn, turn_ids
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from raxol_otel.turns.counts import Counts
     from raxol_otel.turns.fold import FoldConfig
 
 __all__ = ["ObservedFold"]
