@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -218,52 +219,32 @@ def test_long_lines_keep_their_place(*, chained: bool) -> None:
     assert (found.damage.line, found.damage.byte) == (len(sizes) + 3, good + 2)
 
 
-Edit = Callable[[list[bytes]], bytes]
-
-
-def put(*texts: bytes) -> list[Edit]:
-    """The texts, whatever the lines."""
-
-    def always(text: bytes) -> Edit:
-        return lambda _: text
-
-    return [always(text) for text in texts]
-
-
-def swap(old: bytes, *new: bytes) -> list[Edit]:
-    """The third line with something else in place of `old`."""
-
-    def instead(text: bytes) -> Edit:
-        return lambda x: x[2].replace(old, text, 1)
-
-    return [instead(text) for text in new]
-
-
-# What is put in place of the third of five lines, by the cause it gives; `x` are the lines.
+# What is put in place of the third of five lines, by the cause it gives: a text, one text in it for another, or what
+# is made of all the lines.
+Edit = bytes | tuple[bytes, bytes] | Callable[[list[bytes]], bytes]
 EDITS: dict[str, list[Edit]] = {
     "unparsable": [
-        *put(b"  ", b"\r", b"?", b"{", b'{"id":3\n"payload":1}', b'{"id":3},{"id":4\n"payload":1}'),
+        *(b"  ", b"\r", b"?", b"{", b'{"id":3\n"payload":1}', b'{"id":3},{"id":4\n"payload":1}'),
         *(lambda x: x[2][:20], lambda x: x[2] + b"x", lambda x: x[2][1:]),
     ],
-    "nul_run": [*put(b"\0" * 64), lambda x: b"\0" * 300 + x[2], lambda x: x[2][:20] + b"\0" * 300 + x[3][20:]],
+    "nul_run": [b"\0" * 64, lambda x: b"\0" * 300 + x[2], lambda x: x[2][:20] + b"\0" * 300 + x[3][20:]],
     "spliced": [
-        *put(b'{"id":3},{"id":4}', b'{"id":3}{"id":4}'),
+        *(b'{"id":3},{"id":4}', b'{"id":3}{"id":4}', lambda x: b'{"id":3,"payload":[' + b'{"a":1},' * 50 + x[3]),
         *(lambda x: x[2] + x[3], lambda x: x[2][:20] + x[3], lambda x: x[2][:1] + x[3]),
-        lambda x: b'{"id":3,"payload":[' + b'{"a":1},' * 50 + x[3],
     ],
-    "invalid_utf8": swap(b"\xc3\xa9", b"\xe9", b"\xc3", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf4\x90\x80\x80"),
-    "not_object": put(b"3", b"null", b"true", b'"id"', b"[]", b'[{"id":3}]', b"3.5"),
-    "id_missing": put(
-        *(b'{"id":%b}' % odd for odd in (b"3.0", b"3e0", b'"3"', b"null", b"true", b"[3]")), b"{}", b'{"ID":3}'
-    ),
-    "id_gap": [*put(b'{"id":4}', b'{"id":99,"id":3}', b'{"id":1' + b"0" * 1023 + b"}"), lambda x: x[3]],
-    "id_repeated": [*put(b'{"id":2}'), lambda x: x[1], lambda x: x[0]],
+    "invalid_utf8": [
+        (b"\xc3\xa9", bad) for bad in (b"\xe9", b"\xc3", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf4\x90\x80\x80")
+    ],
+    "not_object": [b"3", b"null", b"true", b'"id"', b"[]", b'[{"id":3}]', b"3.5"],
+    "id_missing": [b'{"id":%b}' % odd for odd in (b"3.0", b"3e0", b'"3"', b"null", b"true", b"[3]", b'{"id":3}')],
+    "id_gap": [b'{"id":4}', b'{"id":99,"id":3}', b'{"id":1' + b"0" * 1023 + b"}", lambda x: x[3]],
+    "id_repeated": [b'{"id":2}', lambda x: x[1], lambda x: x[0]],
     # of chained journals only
-    "chain_link": put(encode(seal({"id": 3, "payload": "third"}, GENESIS))),
-    "chain_hash": [*swap(b"third", b"thirD"), *swap(b"\xc3\xa9", b"e\xcc\x81")],
+    "chain_link": [encode(seal({"id": 3, "payload": "third"}, GENESIS))],
+    "chain_hash": [(b"third", b"thirD"), (b"\xc3\xa9", b"e\xcc\x81")],
     "chain_bytes": [
-        *(lambda x: b" " + x[2], lambda x: x[2] + b"\r", lambda x: x[2][:-1] + b',"id":3}', *swap(b":", b": ")),
-        *(*swap(b"/", b"\\/"), *swap(b"\\u001F", b"\\u001f"), *swap(b'"n":0', b'"n":-0', b'"n":0,"n":0')),
+        *((b":", b": "), (b"/", b"\\/"), (b"\\u001F", b"\\u001f"), (b'"n":0', b'"n":-0'), (b'"n":0', b'"n":0,"n":0')),
+        *(lambda x: b" " + x[2], lambda x: x[2] + b"\r", lambda x: x[2][:-1] + b',"id":3}'),
     ],
 }
 TABLE = [(cause, chained, edit) for cause, edits in EDITS.items() for edit in edits for chained in (False, True)]
@@ -274,9 +255,10 @@ def test_causes(cause: str, chained: bool, edit: Edit, caplog: pytest.LogCapture
     """Each kind of damage is called by its name, logged as one error and published as one signal."""
     contents = ["first", 2, {"n": 0, "text": "third \u00e9 a/b \x1f"}, {"four": 4}, 5]
     files, records = make_journal(contents, chained=chained)
-    lines = files[FIRST].split(b"\n")
-    assert edit(lines) != lines[2]
-    files[FIRST] = b"\n".join([*lines[:2], edit(lines), *lines[3:]])
+    x = files[FIRST].split(b"\n")
+    third = edit(x) if callable(edit) else edit if isinstance(edit, bytes) else x[2].replace(edit[0], edit[1], 1)
+    assert third != x[2]
+    files[FIRST] = b"\n".join([*x[:2], third, *x[3:]])
     heard: list[signals.Signal] = []
     with on_disk(files) as session:
         examine(session)
@@ -294,16 +276,36 @@ def test_causes(cause: str, chained: bool, edit: Edit, caplog: pytest.LogCapture
     assert told == [str(session), str(session / FIRST), "session", cause, 2]
 
 
-# The canonical spellings, and others; the latter are what one library or another would write.
-SPELLINGS = """
-    0.5 100.0 1.0e3 1.0e16 -1.0e16 1.5e300 1.0e-5 0.0001 -0.0 5.0e-324 1234567.0 9.007199254740992e15 -7 0 123456789012345678901
-    1e2 1e16 1e+16 1E16 1.0e+16 1.5e+300 -1e16 1e-5 0.00001 1e-05 5e-324 1000.0 1000000000000000.0 1e15 9007199254740992.0 1.50 -0 0e0
+# Segments that make one journal of records 1, 2, ... without more in them; how many are read; torn, whole or damaged.
+SEGMENTS: list[tuple[list[bytes], int, str]] = [
+    *(([], 0, "whole"), ([b"", b"\n\n", b""], 0, "whole"), ([b"\n\n1\n", b"", b"\n\n2\n"], 2, "whole")),
+    *(([b"1\n2", b"3\n"], 3, "whole"), ([b"1", b"2", b"", b"3"], 2, "torn"), ([b"1", b"", b"\n", b""], 0, "torn")),
+    *(([b"1\n2", b"", b"\n\n"], 1, "torn"), ([b"1\n{", b"\n"], 1, "torn"), ([b"1\n", b"\n\n\n\0\0"], 1, "torn")),
+    *(([b"1\n2", b" "], 2, "torn"), ([b"1\n2", b"\r"], 2, "torn"), ([b"1\n\xf0\x9f", b""], 1, "torn")),
+    *(([b"1\n{", b" "], 1, "damaged"), ([b"1\n2", b" \n"], 2, "damaged"), ([b"1\n2", b"\r\n"], 2, "damaged")),
+    *(([b"1\n3\n"], 1, "damaged"), ([b"1\n", b"\n2", b"2\n"], 2, "damaged"), ([b"1\n\0\n2\n"], 1, "damaged")),
+]
+
+
+@pytest.mark.parametrize(("segments", "count", "state"), SEGMENTS)
+def test_segments(segments: list[bytes], count: int, state: str) -> None:
+    """The torn tail is the last line of all that is not empty; an unterminated line before it is a line like others."""
+    texts = [re.sub(rb"\d", rb'{"id":\g<0>}', text) for text in segments]
+    with on_disk({f"journal/{number:06}.jsonl": text for number, text in enumerate(texts, 3)}) as session:
+        found = examine(session)
+    assert (len(found.records), found.ok, found.torn) == (count, state != "damaged", state == "torn")
+
+
+# The canonical spellings; and others, which one library or another would write.
+SPELLINGS = r"""
+    0.5 100.0 1.0e3 1.0e16 -1.0e16 1.5e300 1.0e-5 0.0001 -0.0 5.0e-324 1234567.0 9.007199254740992e15 -7 0 "\u001F\b" "\\u001f"
+    1e2 1e16 1e+16 1.0e+16 -1e16 1.5e+300 1e-5 0.00001 5e-324 1000.0 9007199254740992.0 1.50 -0 0e0 "\u001f" "\/" "\u0008"
 """.strip().splitlines()  # noqa: E501
 
 
 @pytest.mark.parametrize("right", [True, False], ids=["canonical", "another"])
-def test_numbers_in_a_chain(*, right: bool) -> None:
-    """A number in a chained journal verifies in its canonical spelling only, even where another was hashed."""
+def test_spellings_in_a_chain(*, right: bool) -> None:
+    """A value in a chained journal verifies in its canonical spelling only, even where another was hashed."""
     for spelling in SPELLINGS[0 if right else 1].split():
         for payload in (spelling, f"[{spelling},-1]", f'{{"n":{spelling}}}', f'[{{"n":{spelling}}},"e+1"]'):
             rest = f'"id":1,"payload":{payload},"prev_hash":"{GENESIS}"}}'

@@ -54,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         complain(f"{error.filename or 'standard output'}: {error.strerror or error}")
         return EXIT_USAGE
-    except KeyboardInterrupt:
-        complain("interrupted")
-        return 128 + signal.SIGINT
+    except KeyboardInterrupt as stop:
+        by = stop.args[0] if stop.args else signal.SIGINT
+        complain("interrupted" if by == signal.SIGINT else "terminated")
+        return 128 + int(by)
     return code

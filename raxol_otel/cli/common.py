@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,7 @@ __all__ = [
     "export_failed",
     "note",
     "quiet_core",
+    "stop_on_termination",
     "when",
 ]
 
@@ -56,6 +58,15 @@ def quiet_core() -> None:
 
     logging.getLogger("raxol_otel.journal").addHandler(logging.NullHandler())
     logging.getLogger("raxol_otel.journal").propagate = False
+
+
+def stop_on_termination() -> None:
+    """Let SIGTERM end the command the way Ctrl-C does: what is open is closed, what was sent is remembered."""
+    signal.signal(signal.SIGTERM, _terminated)
+
+
+def _terminated(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt(signal.SIGTERM)
 
 
 def when(text: str) -> int:

@@ -7,7 +7,17 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from raxol_otel.cli.common import EXIT_DAMAGE, EXIT_EXPORT, EXIT_OK, complain, note, quiet_core, when
+from raxol_otel.cli.common import (
+    EXIT_DAMAGE,
+    EXIT_EXPORT,
+    EXIT_OK,
+    complain,
+    note,
+    quiet_core,
+    stop_on_termination,
+    when,
+)
+from raxol_otel.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "run"]
 
+_JOBS_MAX = 64
 _CAPTURE_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 
@@ -36,7 +47,7 @@ def add_parser(commands: Any) -> None:
         default="console",
         type=_destination,
         metavar="WHERE",
-        help="console (the default) or file:OUT.jsonl (OTLP JSON lines)",
+        help="console (the default), otlp, file:OUT.jsonl (OTLP JSON lines) or html:OUT.html (a page to look at)",
     )
     parser.add_argument(
         "--since", type=when, metavar="TIME", help="only turns that start then or later: ISO 8601, or 90m, 12h, 7d ago"
@@ -55,24 +66,40 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="read and fold everything, send nothing")
     parser.add_argument("--json", action="store_true", help="the report as one JSON object on standard output, no tree")
+    _add_otlp(parser)
     parser.set_defaults(run=run)
+
+
+def _add_otlp(parser: argparse.ArgumentParser) -> None:
+    otlp = parser.add_argument_group("with --to otlp", "Options win over the OTEL_EXPORTER_OTLP_* variables.")
+    otlp.add_argument("--endpoint", metavar="URL", help="default http://localhost:4318, for gRPC http://localhost:4317")
+    otlp.add_argument("--protocol", metavar="NAME", help="http/protobuf (the default) or grpc")
+    otlp.add_argument(
+        "--header", action="append", default=[], metavar="NAME=VALUE", type=_header, help="may be repeated"
+    )
+    otlp.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="of one request (default 10)")
+    otlp.add_argument("--compression", metavar="NAME", help="none (the default), gzip or deflate")
+    otlp.add_argument(
+        "--retry-for",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="give up on the endpoint when a request could not be delivered for so long (default 300)",
+    )
+    otlp.add_argument("--state", metavar="FILE", help="remember what was delivered, so that nothing is sent twice")
+    otlp.add_argument("--jobs", type=_jobs, default=1, metavar="N", help="processes; sessions are divided among them")
 
 
 def run(options: argparse.Namespace) -> int:
     """Replay, and tell what is wrong with any session."""
-    from raxol_otel.exporters.replay import replay_found  # noqa: PLC0415 - not needed for --help
-    from raxol_otel.exporters.sources import open_sources  # noqa: PLC0415 - as above
+    from raxol_otel.exporters.sources import open_sources  # noqa: PLC0415 - not needed for --help
 
     quiet_core()
-    replay_options = _replay_options(options)
+    stop_on_termination()
+    if options.to != "otlp" and (options.state or options.jobs > 1):
+        raise UsageError("--state and --jobs go with --to otlp", "add --to otlp")
     with open_sources(options.paths) as found:
-        exporter = _exporter(options)
-        try:
-            with _progress(options, found) as progress:
-                report = replay_found(found, exporter, replay_options, progress=progress)
-            exporter.finish()
-        finally:
-            exporter.abort()
+        report = _over_otlp(options, found) if options.to == "otlp" and not options.dry_run else _alone(options, found)
     if options.json:
         from raxol_otel.cli.report import replay_json  # noqa: PLC0415 - only here
 
@@ -81,7 +108,50 @@ def run(options: argparse.Namespace) -> int:
     if report.rejected:
         complain(f"{report.rejected} spans were refused: {'; '.join(report.messages) or 'no reason given'}")
         return EXIT_EXPORT
+    for message in report.messages:
+        note(f"Warning: {message}")
     return EXIT_OK if report.is_intact else EXIT_DAMAGE
+
+
+def _alone(options: argparse.Namespace, found: Found) -> ReplayReport:
+    """Replay in this process, into the console or a file."""
+    from raxol_otel.exporters.replay import replay_found  # noqa: PLC0415 - not needed for --help
+
+    replay_options = _replay_options(options)
+    exporter = _exporter(options)
+    try:
+        with _progress(options, found) as progress:
+            report = replay_found(found, exporter, replay_options, progress=progress)
+        exporter.finish()
+    finally:
+        exporter.abort()
+    return report
+
+
+def _over_otlp(options: argparse.Namespace, found: Found) -> ReplayReport:
+    """Replay to an endpoint, by this process or by several, remembering what was delivered."""
+    from raxol_otel.exporters.otlp import RetryPolicy  # noqa: PLC0415 - not needed for --help
+    from raxol_otel.exporters.otlp_config import OtlpConfig  # noqa: PLC0415 - as above
+    from raxol_otel.exporters.otlp_replay import replay_otlp  # noqa: PLC0415 - as above
+
+    config = OtlpConfig.resolve(
+        endpoint=options.endpoint,
+        protocol=options.protocol,
+        headers=dict(options.header),
+        timeout=options.timeout,
+        compression=options.compression,
+    )
+    with _progress(options, found) as progress:
+        return replay_otlp(
+            found,
+            _replay_options(options),
+            config,
+            policy=RetryPolicy(total=options.retry_for),
+            state_path=options.state,
+            jobs=options.jobs,
+            progress=progress,
+            notice=note,
+        )
 
 
 def _replay_options(options: argparse.Namespace) -> Any:
@@ -107,9 +177,9 @@ def _replay_options(options: argparse.Namespace) -> Any:
 
 def _destination(text: str) -> str:
     kind, colon, where = text.partition(":")
-    if text == "console" or (kind == "file" and colon and where):
+    if text in {"console", "otlp"} or (kind in {"file", "html"} and colon and where):
         return text
-    message = f"{text!r} is no destination; use console or file:OUT.jsonl"
+    message = f"{text!r} is no destination; use console, otlp, file:OUT.jsonl or html:OUT.html"
     raise argparse.ArgumentTypeError(message)
 
 
@@ -124,6 +194,23 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _jobs(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _JOBS_MAX:
+        message = f"{text!r} is no number of processes from 1 to {_JOBS_MAX}"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    name = name.strip().lower()
+    # What is no header is told without its value, which may be a secret.
+    if not equals or not name or not name.isascii() or not name.isprintable() or ":" in name or not value.isprintable():
+        message = "a header is NAME=VALUE"
+        raise argparse.ArgumentTypeError(message)
+    return name, value.strip()
+
+
 def _exporter(options: argparse.Namespace) -> Exporter:
     if options.dry_run or (options.json and options.to == "console"):
         from raxol_otel.exporters.base import NullExporter  # noqa: PLC0415 - only here
@@ -133,10 +220,15 @@ def _exporter(options: argparse.Namespace) -> Exporter:
         from raxol_otel.exporters.console import ConsoleExporter  # noqa: PLC0415 - only here
 
         return ConsoleExporter(sys.stdout)
+    kind, _, path = options.to.partition(":")
+    if kind == "html":
+        from raxol_otel.exporters.html import HtmlExporter  # noqa: PLC0415 - only here
+
+        return HtmlExporter(path)
     from raxol_otel.exporters.file import FileExporter  # noqa: PLC0415 - only here
     from raxol_otel.exporters.resource import replay_envelope  # noqa: PLC0415 - only here
 
-    return FileExporter(options.to.partition(":")[2], replay_envelope())
+    return FileExporter(path, replay_envelope())
 
 
 class _progress:  # noqa: N801 - used as a function
@@ -178,15 +270,19 @@ def _tell(report: ReplayReport, options: argparse.Namespace) -> None:
     if held:
         note(f"held back: {held} open turn{'s' * (held != 1)} that may still be written to (see --settle)")
     done = "would send" if options.dry_run else "replayed"
-    where = "" if options.to == "console" else f" to {options.to.partition(':')[2]}"
+    where = "" if options.to == "console" else f" to {options.to.partition(':')[2] or 'OTLP'}"
+    already = report.total("already")
+    before = f"; {already} were delivered before" if already else ""
     turns, sessions = report.total("turns"), len(report.sessions)
     note(
         f"{done} {report.accepted} spans of {turns} turn{'s' * (turns != 1)}"
-        f" in {sessions} session{'s' * (sessions != 1)}{where}"
+        f" in {sessions} session{'s' * (sessions != 1)}{where}{before}"
     )
 
 
 def _tell_session(session: SessionReport) -> None:
+    if session.warning:
+        note(f"Warning: {session.name}: {session.warning}")
     if session.state == "damaged":
         complain(f"{session.name} is {session.damage}")
     elif session.state == "unreadable":

@@ -38,10 +38,12 @@ def replay_json(report: ReplayReport) -> str:
             "turns": session.turns,
             "spans": session.spans,
             "held": session.held,
+            "already": session.already,
             "last_offset": _exact(session.last_offset),
             "head_offset": _exact(session.head_offset),
             "damage": damage_object(session.damage),
             "error": session.error,
+            "warning": session.warning,
             "counts": None
             if session.counts is None
             else {
@@ -60,6 +62,7 @@ def replay_json(report: ReplayReport) -> str:
             "records": report.total("records"),
             "turns": report.total("turns"),
             "held": report.total("held"),
+            "already": report.total("already"),
             "spans": {"accepted": report.accepted, "rejected": report.rejected},
             "messages": report.messages,
             "intact": report.is_intact,

@@ -11,6 +11,8 @@ import re
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
+
 from raxol_otel.canonical import encode, upper_escapes
 
 if TYPE_CHECKING:
@@ -19,13 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["GENESIS", "canonical", "check", "follow", "record_hash", "seal"]
 
 GENESIS: Final = "0" * 64
-_MEMBER: Final = b'"hash":"'
-_MEMBER_BYTES: Final = len(_MEMBER) + 64 + len(b'",')
 
 # Where a float ends in a compact text. A hit inside a string only costs the exact way.
 _FRACTION: Final = re.compile(rb"\.[0-9]+(?:e[-+]?[0-9]+)?[],}]")
 _NEGATIVE: Final = re.compile(rb"-[0-9]+[],}]")
 _EXPONENT: Final = re.compile(rb"[0-9]e[-+]?[0-9]+[],}]")
+
+# orjson before 3.11.7 writes 1e16 without a sign.
+_EXPONENTS_ARE_SIGNED: Final = orjson.dumps(1e16) == b"1e+16"
 
 canonical = encode
 
@@ -69,7 +72,7 @@ def follow(
             and record.get("prev_hash") == previous
             and not (floats and _may_have_floats(line))
             and (b"\\u00" not in line or upper_escapes(line) == line)
-            and sha256(line[: (at := line.find(_MEMBER))] + line[at + _MEMBER_BYTES : -1]).hexdigest() == claimed
+            and sha256(line[:-1].replace(b'"hash":"%b",' % claimed.encode(), b"", 1)).hexdigest() == claimed
         ):
             previous = claimed
             continue
@@ -93,4 +96,5 @@ def _may_have_floats(text: bytes) -> bool:
     if _FRACTION.search(text):
         return True
     # Rare single characters first: looking for `e-` itself is slow in ordinary text.
-    return (b"+" in text or _NEGATIVE.search(text) is not None) and _EXPONENT.search(text) is not None
+    signed = b"+" in text or _NEGATIVE.search(text) is not None
+    return (signed or not _EXPONENTS_ARE_SIGNED) and _EXPONENT.search(text) is not None

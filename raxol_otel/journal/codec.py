@@ -83,7 +83,7 @@ def decode_lines(lines: list[bytes], *, sort_keys: bool = False) -> tuple[list[A
         proven.append(same)
         if not same:
             try:
-                values[index] = decode_exact(line)
+                values[index] = decode_exact(line[:-1])
             except DecodeError as error:
                 return values[:index], proven[:index], error
     return values, proven, None
@@ -100,7 +100,7 @@ def _decode_each(lines: Sequence[bytes], options: int) -> tuple[list[Any], list[
             value, same = None, False
         if not same:
             try:
-                value = decode_exact(line)
+                value = decode_exact(line[:-1])
             except DecodeError as error:
                 return values, proven, error
         values.append(value)
