@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from raxol_otel.exporters.base import Exporter
     from raxol_otel.exporters.sources import Found
+    from raxol_otel.exporters.state import DeliveryState
     from raxol_otel.journal.damage import Damage
     from raxol_otel.turns import Counts, Span
 
@@ -33,6 +34,8 @@ __all__ = ["ReplayOptions", "ReplayReport", "SessionReport", "replay", "replay_f
 
 # Sessions up to this size are held in memory until their verdict is known; larger ones are read twice.
 HOLD_BYTES_MAX: Final = 4 * 2**20
+# A large session's spans leave in batches of this many.
+BATCH_SPANS: Final = 2_000
 # A turn of a journal whose writer cannot be told is held back until its last record is this old.
 SETTLE_SECONDS: Final = 3600.0
 
@@ -42,7 +45,8 @@ class ReplayOptions:
     """What to replay and how.
 
     `since` and `until` bound a turn's start (nanoseconds since the epoch, `until` excluded); `turn` is one turn's id.
-    `settle_seconds`: see `SETTLE_SECONDS`; 0 holds nothing back but turns of a live writer.
+    `settle_seconds`: see `SETTLE_SECONDS`; 0 holds nothing back but turns of a live writer. `state` knows what was
+    delivered before, and is told what is delivered now.
     """
 
     config: FoldConfig = field(default_factory=FoldConfig)
@@ -51,11 +55,12 @@ class ReplayOptions:
     turn: str | None = None
     settle_seconds: float = SETTLE_SECONDS
     limits: Limits = field(default_factory=Limits)
+    state: DeliveryState | None = None
 
 
 @dataclass(slots=True)
 class SessionReport:
-    """What became of one session. `held` are turns that may still be written to."""
+    """What became of one session. `held` are turns that may still be written to, `already` spans delivered before."""
 
     name: str
     state: State
@@ -63,6 +68,8 @@ class SessionReport:
     turns: int = 0
     spans: int = 0
     held: int = 0
+    already: int = 0
+    warning: str | None = None
     damage: Damage | None = None
     error: str | None = None
     last_offset: int = 0
@@ -85,7 +92,7 @@ class ReplayReport:
         return all(session.state in {"healthy", "torn"} for session in self.sessions)
 
     def total(self, what: str) -> int:
-        """The sum of one of `records`, `turns`, `spans`, `held` over all sessions."""
+        """The sum of one of `records`, `turns`, `spans`, `held`, `already` over all sessions."""
         return sum(getattr(session, what) for session in self.sessions)
 
 
@@ -127,6 +134,7 @@ def replay_found(
         report.sessions.append(SessionReport(str(path), "unreadable", error=f"cannot read {path}: {reason}"))
     for directory in found.sessions:
         session = _Session(directory, found.name(directory), exporter=exporter, options=options, totals=report)
+        session.key = found.shown.get(directory, session.key)
         session.progress = progress or _no_progress
         session.now = now
         report.sessions.append(session.run())
@@ -151,8 +159,10 @@ class _Session:
         self.exporter = exporter
         self.options = options
         self.totals = totals
+        self.key = str(directory.resolve())
         self.report = SessionReport(name, "healthy")
-        self.held: list[Span] | None = []
+        self.held: list[Span] = []
+        self.is_large = False
 
     def run(self) -> SessionReport:
         """Replay the session; what is wrong with it is told in the report, not raised."""
@@ -163,7 +173,7 @@ class _Session:
         damaged = False
         try:
             if size > HOLD_BYTES_MAX:
-                self.held = None
+                self.is_large = True
                 damaged = self._is_damaged()
             fold, damaged = self._fold(walk, size, damaged=damaged)
         except JournalUnreadable as unreadable:
@@ -181,7 +191,21 @@ class _Session:
         report.turns = fold.counts.turns
         report.last_offset, report.head_offset = walk.last_id or 0, walk.head_offset
         report.counts = fold.counts
+        self._keep_position()
         return report
+
+    def _keep_position(self) -> None:
+        state, report = self.options.state, self.report
+        if state is None or report.state not in {"healthy", "torn"}:
+            return
+        key = self.key
+        before = state.position(key)
+        if before is not None and report.last_offset < before:
+            report.warning = (
+                f"it ended at offset {before} when it was replayed last, and now ends at {report.last_offset}"
+            )
+        if before is None or report.last_offset > before:
+            state.advance(key, report.last_offset)
 
     def _is_damaged(self) -> bool:
         try:
@@ -224,15 +248,14 @@ class _Session:
         return self.now() - fold.last_ns / 1e9 >= self.options.settle_seconds
 
     def _send(self, spans: list[Span], *, damaged: bool) -> None:
-        if self.held is not None:
-            self.held += spans
-        elif spans:
-            self._export(spans, damaged=damaged)
+        self.held += spans
+        if self.is_large and len(self.held) >= BATCH_SPANS:
+            self._release(damaged=damaged)
 
     def _release(self, *, damaged: bool) -> None:
-        if self.held:
-            self._export(self.held, damaged=damaged)
-            self.held = []
+        spans, self.held = self.held, []
+        if spans:
+            self._export(spans, damaged=damaged)
 
     def _export(self, spans: list[Span], *, damaged: bool) -> None:
         if damaged:
@@ -240,7 +263,17 @@ class _Session:
                 if span.role == "turn":
                     span.attributes[names.JOURNAL_DAMAGED] = True
         self.options.limits.apply(spans)
+        state = self.options.state
+        if state is not None:
+            unsent = state.undelivered(spans)
+            self.report.already += len(spans) - len(unsent)
+            spans = unsent
+            if not spans:
+                return
         result = self.exporter.export(spans)
+        if state is not None:
+            # Refused spans too: they were refused for good.
+            state.remember(spans)
         self.report.spans += result.accepted
         totals = self.totals
         totals.accepted += result.accepted

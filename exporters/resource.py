@@ -9,11 +9,12 @@ from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from raxol_otel import __version__
 from raxol_otel import catalogue as names
 from raxol_otel.exporters.otlp_json import Envelope
+from raxol_otel.exporters.otlp_proto import ProtoEnvelope
 
 if TYPE_CHECKING:
     from raxol_otel.turns.span import AttributeValue
 
-__all__ = ["replay_envelope", "replay_resource"]
+__all__ = ["replay_envelope", "replay_proto_envelope", "replay_resource"]
 
 # The service of replayed spans when OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES do not say.
 DEFAULT_SERVICE_NAME: Final = "raxol"
@@ -30,8 +31,15 @@ def replay_resource() -> dict[str, AttributeValue]:
     return attributes
 
 
+def replay_proto_envelope() -> ProtoEnvelope:
+    """What stands around replayed spans in an OTLP request."""
+    return ProtoEnvelope(
+        replay_resource(), scope_name=names.SCOPE_NAME, scope_version=__version__, schema_url=names.SCHEMA_URL
+    )
+
+
 def replay_envelope() -> Envelope:
-    """What stands around replayed spans in OTLP."""
+    """What stands around replayed spans in OTLP JSON."""
     return Envelope(
         replay_resource(), scope_name=names.SCOPE_NAME, scope_version=__version__, schema_url=names.SCHEMA_URL
     )
