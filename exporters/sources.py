@@ -57,6 +57,8 @@ def open_sources(paths: Iterable[str | os.PathLike[str]]) -> Generator[Found]:
             before = len(found.sessions) + len(found.unreadable)
             if not path.exists() and not path.is_symlink():
                 raise UsageError(f"{path} does not exist", "name a session directory, a folder of sessions or a tar")
+            if not path.is_dir() and not path.is_file():
+                raise UsageError(f"{path} is neither a directory nor a file, or a link to itself")
             root = path if path.is_dir() else _unpacked(path, temporary)
             _search(root, found, seen, explicit=True)
             if root is not path:
