@@ -49,7 +49,9 @@ class ConsoleExporter(BaseExporter):
 
     def __init__(self, stream: TextIO, *, styled: bool | None = None) -> None:
         self._stream = stream
-        self._console = _rich_console(stream) if (stream.isatty() if styled is None else styled) else None
+        self._console = (
+            _rich_console(stream, forced=styled) if (stream.isatty() if styled is None else styled) else None
+        )
         self._glyphs = _UNICODE if _can_encode(stream, "".join(_UNICODE.values())) else _ASCII
         self._children: dict[str, list[Span]] = {}
         self._session: str | None = None
@@ -75,12 +77,18 @@ class ConsoleExporter(BaseExporter):
     def _print(self, lines: Iterable[Line]) -> None:
         if self._console is None:
             for line in lines:
-                self._stream.write("".join(text for text, _ in line).rstrip() + "\n")
+                self._stream.write(self._encodable("".join(text for text, _ in line).rstrip()) + "\n")
             return
         from rich.text import Text  # noqa: PLC0415 - only on a terminal
 
         for line in lines:
-            self._console.print(Text.assemble(*line), soft_wrap=True)
+            self._console.print(
+                Text.assemble(*((self._encodable(text), style) for text, style in line)), soft_wrap=True
+            )
+
+    def _encodable(self, text: str) -> str:
+        encoding = self._stream.encoding or "utf-8"
+        return text if text.isascii() else text.encode(encoding, "backslashreplace").decode(encoding)
 
     def _turn(self, turn: Span, children: list[Span]) -> Iterator[Line]:
         if turn.session_id != self._session:
@@ -102,7 +110,7 @@ class ConsoleExporter(BaseExporter):
 
     def _turn_line(self, turn: Span) -> Line:
         attributes = turn.attributes
-        outcome = str(attributes[names.TURN_OUTCOME])
+        outcome = printable(str(attributes.get(names.TURN_OUTCOME, "")))
         line: Line = [
             (turn_title(turn), "bold"),
             ("  ", ""),
@@ -213,10 +221,10 @@ def printable(text: str, limit: int = _TEXT_CELLS_MAX) -> str:
     return "".join(letter if letter.isprintable() else f"\\u{{{ord(letter):x}}}" for letter in text)
 
 
-def _rich_console(stream: TextIO) -> Console:
+def _rich_console(stream: TextIO, *, forced: bool | None) -> Console:
     from rich.console import Console  # noqa: PLC0415 - only on a terminal
 
-    return Console(file=stream, highlight=False, markup=False, emoji=False)
+    return Console(file=stream, force_terminal=forced or None, highlight=False, markup=False, emoji=False)
 
 
 def _can_encode(stream: TextIO, text: str) -> bool:

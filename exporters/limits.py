@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from raxol_otel.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -30,9 +32,12 @@ class Limits:
     @classmethod
     def from_environment(cls) -> Limits:
         """The limits the SDK would use for spans of this process."""
-        from opentelemetry.sdk.trace import SpanLimits  # noqa: PLC0415 - slow to import
+        try:
+            from opentelemetry.sdk.trace import SpanLimits  # noqa: PLC0415 - slow to import
 
-        sdk = SpanLimits()
+            sdk = SpanLimits()
+        except ValueError as error:
+            raise UsageError(str(error)) from error
         return cls(
             attributes=sdk.max_span_attributes,
             attribute_length=sdk.max_span_attribute_length,

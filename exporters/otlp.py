@@ -12,7 +12,7 @@ import random
 import struct
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final
 
 from raxol_otel.errors import ExportError
 from raxol_otel.exporters.base import BaseExporter, ExportResult
@@ -23,40 +23,15 @@ if TYPE_CHECKING:
 
     from raxol_otel.exporters.otlp_config import OtlpConfig
     from raxol_otel.exporters.otlp_proto import ProtoEnvelope
+    from raxol_otel.exporters.otlp_transport import Answer, Transport
     from raxol_otel.turns import Span
 
-__all__ = ["Answer", "OtlpExporter", "RetryPolicy", "Transport", "make_transport"]
+__all__ = ["OtlpExporter", "RetryPolicy", "make_transport"]
 
 # A request stays below what receivers take by default (gRPC: 4 MiB).
 REQUEST_BYTES_MAX: Final = 3 * 2**20
 REQUEST_SPANS_MAX: Final = 2_000
 _MESSAGES_MAX: Final = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the endpoint said to one request.
-
-    `delivered`: taken, `rejected` spans of it refused for good. `retry`: not now, at the earliest after
-    `wait_seconds`. `too_large`: less at once. `refused`: never.
-    """
-
-    kind: Literal["delivered", "retry", "too_large", "refused"]
-    message: str = ""
-    rejected: int = 0
-    wait_seconds: float | None = None
-
-
-class Transport(Protocol):
-    """Sends one encoded request over one protocol."""
-
-    def send(self, body: bytes, timeout_seconds: float) -> Answer:
-        """Send the request. Raises `ExportError` only for what no request could ever change."""
-        ...
-
-    def close(self) -> None:
-        """Give up the connection."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import grpc
 
 from raxol_otel import __version__
 from raxol_otel.errors import ExportError
-from raxol_otel.exporters.otlp import Answer
 from raxol_otel.exporters.otlp_http import parse_response
+from raxol_otel.exporters.otlp_transport import Answer
 
 if TYPE_CHECKING:
     from raxol_otel.exporters.otlp_config import OtlpConfig

@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from raxol_otel import __version__
 from raxol_otel.errors import ExportError
-from raxol_otel.exporters.otlp import Answer
+from raxol_otel.exporters.otlp_transport import Answer
 
 if TYPE_CHECKING:
     from raxol_otel.exporters.otlp_config import OtlpConfig

@@ -36,6 +36,8 @@ __all__ = ["ReplayOptions", "ReplayReport", "SessionReport", "replay", "replay_f
 HOLD_BYTES_MAX: Final = 4 * 2**20
 # A large session's spans leave in batches of this many.
 BATCH_SPANS: Final = 2_000
+# So many children may wait for their turn before they leave without it.
+WAITING_SPANS_MAX: Final = 10_000
 # A turn of a journal whose writer cannot be told is held back until its last record is this old.
 SETTLE_SECONDS: Final = 3600.0
 
@@ -135,6 +137,7 @@ def replay_found(
     for directory in found.sessions:
         session = _Session(directory, found.name(directory), exporter=exporter, options=options, totals=report)
         session.key = found.shown.get(directory, session.key)
+        session.is_foreign = directory in found.shown
         session.progress = progress or _no_progress
         session.now = now
         report.sessions.append(session.run())
@@ -160,6 +163,7 @@ class _Session:
         self.options = options
         self.totals = totals
         self.key = str(directory.resolve())
+        self.is_foreign = False
         self.report = SessionReport(name, "healthy")
         self.held: list[Span] = []
         self.is_large = False
@@ -167,7 +171,7 @@ class _Session:
     def run(self) -> SessionReport:
         """Replay the session; what is wrong with it is told in the report, not raised."""
         # Before the journal: a writer that leaves while we read leaves its last records behind.
-        writer = probe(self.directory)
+        writer = probe(self.directory, is_foreign=self.is_foreign)
         _, size = measure(self.directory)
         walk = Walk(self.directory)
         damaged = False
@@ -177,14 +181,17 @@ class _Session:
                 damaged = self._is_damaged()
             fold, damaged = self._fold(walk, size, damaged=damaged)
         except JournalUnreadable as unreadable:
+            self.progress(max(size - walk.bytes_read, 0))
             self.report.state, self.report.error = "unreadable", str(unreadable)
             return self.report
         report = self.report
         if walk.damage is None and writer.state in {"live", "unknown"} and fold.open_turns:
             hold = writer.state == "live" or not self._is_settled(fold)
             report.held = fold.open_turns if hold else 0
-        self._send(fold.close(hold_open=report.held > 0), damaged=damaged)
-        self._release(damaged=damaged)
+        # Children of a turn that is held back are held back with it.
+        open_turns = fold.open_span_ids() if report.held else set[str]()
+        self.held += fold.close(hold_open=report.held > 0)
+        self._release(open_turns, damaged=damaged)
         report.state = state_of(walk)
         report.damage = walk.damage
         report.records = walk.records
@@ -228,7 +235,9 @@ class _Session:
         done = 0
         try:
             for batch in read_batches(walk):
-                self._send(fold.feed_many(batch), damaged=damaged)
+                self.held += fold.feed_many(batch)
+                if self.is_large and len(self.held) >= BATCH_SPANS:
+                    self._release(fold.open_span_ids(), damaged=damaged)
                 self.progress(walk.bytes_read - done)
                 done = walk.bytes_read
         except JournalDamaged:
@@ -247,13 +256,14 @@ class _Session:
     def _is_settled(self, fold: TurnFold) -> bool:
         return self.now() - fold.last_ns / 1e9 >= self.options.settle_seconds
 
-    def _send(self, spans: list[Span], *, damaged: bool) -> None:
-        self.held += spans
-        if self.is_large and len(self.held) >= BATCH_SPANS:
-            self._release(damaged=damaged)
-
-    def _release(self, *, damaged: bool) -> None:
-        spans, self.held = self.held, []
+    def _release(self, open_turns: set[str], *, damaged: bool) -> None:
+        """Send what is held; children of open turns wait for them, as long as they are not too many."""
+        spans = self.held
+        self.held = [span for span in spans if span.parent_id in open_turns] if open_turns else []
+        if len(self.held) > WAITING_SPANS_MAX:
+            self.held = []
+        elif self.held:
+            spans = [span for span in spans if span.parent_id not in open_turns]
         if spans:
             self._export(spans, damaged=damaged)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
 
 from raxol_otel import __version__
 from raxol_otel import catalogue as names
@@ -27,6 +27,9 @@ def replay_resource() -> dict[str, AttributeValue]:
     }
     if str(attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
         attributes[SERVICE_NAME] = DEFAULT_SERVICE_NAME
+    if "service.instance.id" not in OTELResourceDetector().detect().attributes:
+        # The SDK's is this process' and another each time; the spans are not this process'.
+        attributes.pop("service.instance.id", None)
     attributes[names.REPLAYED] = True
     return attributes
 

@@ -6,14 +6,18 @@ into a private temporary folder, member by member, and nothing in it may lead ou
 
 from __future__ import annotations
 
+import contextlib
+import lzma
 import os
 import shutil
+import stat
 import tarfile
 import tempfile
+import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from raxol_otel.errors import UsageError
 from raxol_otel.journal.layout import is_session_directory
@@ -55,17 +59,13 @@ def open_sources(paths: Iterable[str | os.PathLike[str]]) -> Generator[Found]:
         for given in paths:
             path = Path(given)
             before = len(found.sessions) + len(found.unreadable)
-            if not path.exists() and not path.is_symlink():
-                raise UsageError(f"{path} does not exist", "name a session directory, a folder of sessions or a tar")
-            if not path.is_dir() and not path.is_file():
-                raise UsageError(f"{path} is neither a directory nor a file, or a link to itself")
-            root = path if path.is_dir() else _unpacked(path, temporary)
-            _search(root, found, seen, explicit=True)
+            root = path if _is_directory(path) else _unpacked(path, temporary)
+            met = _search(root, found, seen)
             if root is not path:
                 for session in found.sessions:
                     if session.is_relative_to(root):
                         found.shown[session] = f"{path}:{session.relative_to(root)}"
-            if len(found.sessions) + len(found.unreadable) == before and not _seen_before(root, seen):
+            if len(found.sessions) + len(found.unreadable) == before and not met:
                 raise UsageError(
                     f"no session journal in {path}",
                     "a session is a directory with journal/ or meta.json and HEAD; "
@@ -77,18 +77,31 @@ def open_sources(paths: Iterable[str | os.PathLike[str]]) -> Generator[Found]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _seen_before(root: Path, seen: set[str]) -> bool:
-    """Whether the path holds only what an earlier path held already."""
-    real = os.path.realpath(root)
-    return any(other != real and other.startswith(real + os.sep) for other in seen) or f"session:{real}" in seen
+def _is_directory(path: Path) -> bool:
+    """Whether the path is a directory, else a file. Raises `UsageError` for anything else."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError as error:
+        raise UsageError(f"{path} does not exist", "name a session directory, a folder of sessions or a tar") from error
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+        raise UsageError(f"{path} is neither a directory nor a file")
+    return stat.S_ISDIR(mode)
 
 
-def _search(root: Path, found: Found, seen: set[str], *, explicit: bool) -> None:
+def _search(root: Path, found: Found, seen: set[str]) -> bool:
+    """Find the sessions; says whether one was met that was found before."""
     waiting: list[tuple[Path, int]] = [(root, 0)]
+    met = False
     while waiting:
         directory, depth = waiting.pop()
         real = os.path.realpath(directory)
-        if f"session:{real}" in seen or (real in seen and not (explicit and depth == 0)):
+        if f"session:{real}" in seen:
+            met = True
+            continue
+        if real in seen and depth:
+            met = met or any(other.startswith(f"session:{real}{os.sep}") for other in seen)
             continue
         seen.add(real)
         try:
@@ -96,60 +109,91 @@ def _search(root: Path, found: Found, seen: set[str], *, explicit: bool) -> None
                 seen.add(f"session:{real}")
                 found.sessions.append(directory)
                 continue
-            entries = sorted(entry.name for entry in os.scandir(directory) if entry.is_dir())
+            entries = _folders(directory)
         except OSError as error:
-            if explicit and depth == 0:
+            if directory is root:
                 raise UsageError(f"cannot read {directory}: {error.strerror}") from error
             found.unreadable.append((directory, error.strerror or str(error)))
             continue
         if depth < DEPTH_MAX:
             waiting += [(directory / name, depth + 1) for name in reversed(entries)]
+    return met
+
+
+def _folders(directory: Path) -> list[str]:
+    names: list[str] = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            # A link may lead to itself, or to where we may not look: then it is no folder of ours.
+            with contextlib.suppress(OSError):
+                if entry.is_dir():
+                    names.append(entry.name)
+    return sorted(names)
 
 
 def _unpacked(path: Path, temporary: list[Path]) -> Path:
     """The tar's content in a new private folder."""
     try:
         with tarfile.open(path, "r:*") as archive:
-            folder = Path(tempfile.mkdtemp(prefix="raxol-otel-"))
-            temporary.append(folder)
+            private = Path(tempfile.mkdtemp(prefix="raxol-otel-"))
+            temporary.append(private)
+            # The folder's name is the session's where the archive has none: it must not be another each time.
+            folder = private / (path.name.split(".")[0] or "archive")
+            folder.mkdir()
+            links: list[tuple[Path, Path]] = []
             for member in archive:
-                _unpack(archive, member, folder, path)
+                _unpack(archive, member, folder, path, links)
+                cast("Any", archive).members = []  # else it keeps them all
+            _copy_linked(links)
+            # To the end, where the checksum stands.
+            while cast("Any", archive).fileobj.read(_COPY_BYTES):
+                pass
             return folder
     except tarfile.ReadError as error:
         raise UsageError(
             f"{path} is neither a directory nor a tar archive",
             "name a session directory, a folder of sessions or a tar",
         ) from error
-    except (tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise UsageError(f"cannot read the archive {path}: {error}") from error
     except OSError as error:
         raise UsageError(f"cannot unpack {path}: {error.strerror or error}") from error
 
 
-def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, path: Path) -> None:
+def _copy_linked(links: list[tuple[Path, Path]]) -> None:
+    """What links name, until no more can be had: circles and links to nothing stay away."""
+    waiting = links
+    while waiting:
+        missing = [(target, source) for target, source in waiting if not source.is_file()]
+        for target, source in waiting:
+            if source.is_file() and not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, target)
+        if len(missing) == len(waiting):
+            return
+        waiting = missing
+
+
+def _unpack(
+    archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, path: Path, links: list[tuple[Path, Path]]
+) -> None:
     target = folder / _inside(member.name, member, path)
     if member.isdir():
         target.mkdir(parents=True, exist_ok=True)
         return
     if member.issym() or member.islnk():
         linked = member.linkname if member.islnk() else str(PurePosixPath(member.name).parent / member.linkname)
-        _inside(linked, member, path)
-        try:
-            source = archive.extractfile(member)
-        except KeyError:
-            source = None
-        if source is None:
-            # A link to a directory of this archive: that one is found by itself.
-            return
-    elif member.isfile():
-        source = archive.extractfile(member)
-    else:
+        links.append((target, folder / _inside(linked, member, path)))
+        return
+    if not member.isfile():
         raise UsageError(f"refusing {path}: {member.name!r} is a device or a pipe")
+    source = archive.extractfile(member)
     if source is not None:
         target.parent.mkdir(parents=True, exist_ok=True)
         with source, target.open("xb") as file:
             shutil.copyfileobj(source, file, _COPY_BYTES)
-        os.utime(target, (member.mtime, member.mtime))
+        with contextlib.suppress(ValueError, OverflowError, OSError):
+            os.utime(target, (member.mtime, member.mtime))
 
 
 def _inside(name: str, member: tarfile.TarInfo, path: Path) -> PurePosixPath:

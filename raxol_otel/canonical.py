@@ -24,6 +24,8 @@ __all__ = [
     "is_array",
     "is_mapping",
     "is_object",
+    "plain_repr",
+    "text_of",
     "upper_escapes",
     "without_surrogates",
 ]
@@ -61,6 +63,26 @@ def is_array(value: object) -> TypeGuard[list[Any] | tuple[Any, ...]]:
 def without_surrogates(text: str) -> str:
     """The text with lone surrogates, which no encoding can carry, as the replacement character."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+def text_of(value: Any) -> str:
+    """Any value as a text: text as it is, null as nothing, else its JSON. Total, also for what JSON cannot carry."""
+    if type(value) is str:
+        return without_surrogates(value)
+    if value is None:
+        return ""
+    try:
+        return encode(value).decode()
+    except EncodeError:
+        return plain_repr(value)
+
+
+def plain_repr(value: object) -> str:
+    """The value's `repr` as a clean text, its type's name where even that fails."""
+    try:
+        return without_surrogates(repr(value))
+    except Exception:  # noqa: BLE001 - a broken repr must break nothing else
+        return f"<{type(value).__name__}>"
 
 
 def encode(value: Any, *, floats: bool = True) -> bytes:

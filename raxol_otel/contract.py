@@ -11,8 +11,8 @@ from datetime import date, datetime, time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from raxol_otel.canonical import encode, is_array, is_mapping, without_surrogates
-from raxol_otel.errors import EncodeError, RaxolError
+from raxol_otel.canonical import encode, is_array, is_mapping, plain_repr, without_surrogates
+from raxol_otel.errors import RaxolError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,39 +112,43 @@ def encode_line(event: Event | Mapping[str, Any]) -> bytes:
 def sanitize_payload(payload: Mapping[Any, Any]) -> dict[str, Any]:
     """A copy of the payload that JSON can carry. Never raises.
 
-    Keys become text, dates ISO 8601, lone surrogates the replacement character; what JSON has no form for, its `repr`.
+    Keys become text, dates ISO 8601, lone surrogates the replacement character; what JSON has no form for, or what
+    raises when it is looked at, its `repr`; so does a container that contains itself.
     """
-    return {_key(key): _sanitized(value, _DEPTH_MAX) for key, value in payload.items()}
+    try:
+        return _members(payload, _DEPTH_MAX, ())
+    except Exception:  # noqa: BLE001 - a mapping of the caller's, which may do anything
+        return {"payload": plain_repr(payload)}
 
 
-def _sanitized(value: Any, depth: int) -> Any:
-    if isinstance(value, str):
-        return without_surrogates(str.__str__(value))
-    if isinstance(value, (datetime, date, time)):
-        return value.isoformat()
-    if depth and is_mapping(value):
-        return {_key(key): _sanitized(item, depth - 1) for key, item in value.items()}
-    if depth and is_array(value):
-        return [_sanitized(item, depth - 1) for item in value]
-    if value is None or isinstance(value, (int, float)):
-        try:
-            encode(value)
-        except EncodeError:
-            pass
-        else:
-            return value
-    return _repr(value)
+def _members(mapping: Mapping[Any, Any], depth: int, inside: tuple[int, ...]) -> dict[str, Any]:
+    within = (*inside, id(mapping))
+    return {_key(key): _sanitized(item, depth - 1, within) for key, item in mapping.items()}
+
+
+def _sanitized(value: Any, depth: int, inside: tuple[int, ...]) -> Any:
+    try:
+        if isinstance(value, str):
+            return without_surrogates(str.__str__(value))
+        if isinstance(value, (datetime, date, time)):
+            return value.isoformat()
+        if is_mapping(value) or is_array(value):
+            return plain_repr(value) if not depth or id(value) in inside else _container(value, depth, inside)
+        encode(value)
+    except Exception:  # noqa: BLE001 - as above; EncodeError, too: NaN and the like
+        return plain_repr(value)
+    return value
+
+
+def _container(value: Any, depth: int, inside: tuple[int, ...]) -> Any:
+    if is_mapping(value):
+        return _members(value, depth, inside)
+    within = (*inside, id(value))
+    return [_sanitized(item, depth - 1, within) for item in value]
 
 
 def _key(key: Any) -> str:
-    return without_surrogates(str.__str__(key)) if isinstance(key, str) else _repr(key)
-
-
-def _repr(value: Any) -> str:
-    try:
-        return without_surrogates(repr(value))
-    except Exception:  # noqa: BLE001 - a broken repr must not break a journal
-        return f"<{type(value).__name__}>"
+    return without_surrogates(str.__str__(key)) if isinstance(key, str) else plain_repr(key)
 
 
 def evidence_status(payload: Any) -> Evidence:

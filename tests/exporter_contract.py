@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pytest
 
 from raxol_otel.canonical import encode
-from raxol_otel.exporters.base import Exporter
+from raxol_otel.exporters.base import Exporter, ExportResult, NullExporter
 from raxol_otel.turns import Span
 from raxol_otel.turns.span import Link, SpanEvent
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -40,43 +40,24 @@ SECOND: Final = 10**9
 SECONDS_MAX: Final = 30
 MOUNT_REFUSED: Final = 99
 
-# -- spans
-
 
 def turn_span(number: int = 1, **changes: Any) -> Span:
     """A completed turn of one second, called `turn-{number}`."""
-    attributes: Attributes = {
-        "gen_ai.operation.name": "invoke_agent",
-        "raxol.turn.id": f"turn-{number}",
-        "raxol.turn.outcome": "completed",
-        "raxol.journal.first_offset": number,
-    }
-    span = Span(
-        name="invoke_agent",
-        role="turn",
-        session_id="s1",
-        offset=number,
-        trace_id=f"{number:032x}",
-        span_id=f"{number:016x}",
-        parent_id="",
-        start_ns=START_NS,
-        end_ns=START_NS + SECOND,
-        attributes=attributes,
-    )
+    attributes: Attributes = {"raxol.turn.id": f"turn-{number}", "raxol.turn.outcome": "completed", "n": number}
+    trace_id, span_id, end_ns = f"{number:032x}", f"{number:016x}", START_NS + SECOND
+    span = Span("invoke_agent", "turn", "s1", number, trace_id, span_id, "", START_NS, end_ns, attributes)
     return replace(span, **changes)
 
 
 def child_span(turn: Span, number: int = 1, **changes: Any) -> Span:
     """A tool call of half a second within the turn, called `tool-{number}`."""
-    span = Span(
+    span = replace(
+        turn,
         name=f"execute_tool tool-{number}",
         role="tool",
-        session_id=turn.session_id,
         offset=turn.offset + number,
-        trace_id=turn.trace_id,
         span_id=f"{turn.offset * 2**32 + number:016x}",
         parent_id=turn.span_id,
-        start_ns=turn.start_ns,
         end_ns=turn.start_ns + SECOND // 2,
         attributes={"raxol.tool.outcome": "ok"},
     )
@@ -128,8 +109,6 @@ ODD_SPANS: Final[dict[str, Span]] = {
     "a thousand attributes": turn_span(5, attributes=with_attributes(**{f"key{n}": n for n in range(1000)})),
 }
 
-# -- the contract
-
 
 class Managed(Exporter, Protocol):
     """An exporter that is a context manager."""
@@ -151,6 +130,18 @@ class Subject:
     def shows(self, text: str) -> bool:
         """Whether the text was delivered; what delivers nothing cannot tell."""
         return not self.delivers or any(text.encode() in data for data in self.seen().values())
+
+
+class Recorder(NullExporter):
+    """Remembers the spans, in order."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+
+    def export(self, spans: Sequence[Span]) -> ExportResult:
+        """Take the spans."""
+        self.spans += spans
+        return ExportResult(len(spans))
 
 
 class BoomError(Exception):
@@ -282,9 +273,6 @@ class ExporterContract:
         assert subject.shows("turn-2")
 
 
-# -- sessions
-
-
 def record(offset: int, kind: str, at: float = 0.0, /, **payload: Any) -> Record:
     """One record of turn `t1`, `at` seconds after the start; `turn=` names another turn."""
     return {
@@ -328,8 +316,6 @@ def write_session(directory: Path, records: Iterable[Record], *, head: int | Non
     return directory
 
 
-# -- child processes
-
 MAIN: Final = "import sys\nfrom raxol_otel.cli import main\nsys.exit(main(sys.argv[1:]))"
 # Holds an open-file-description lock on the file it is told until its standard input ends.
 HOLD_LOCK: Final = """
@@ -352,12 +338,12 @@ def environment(*, measured: bool = True, **more: str) -> dict[str, str]:
 
 
 def raxol(
-    *arguments: str | os.PathLike[str], before: str = "", measured: bool = True, **variables: str
+    *arguments: str | os.PathLike[str], before: str = "", variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own, after the statement `before`."""
+    """Run the command in a process of its own, after the statements `before`."""
     return subprocess.run(
         [sys.executable, "-c", f"{before}\n{MAIN}", *arguments],
-        env=environment(measured=measured and not before, **variables),
+        env=environment(measured=not before, **(variables or {})),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

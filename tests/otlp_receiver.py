@@ -4,8 +4,8 @@
         ...  # send to receiver.http_endpoint: refused once, cut off once, then accepted
         assert [received.span.name for received in receiver.wait_spans(2)] == ["a", "b"]
 
-As a process of its own: `python -m tests.otlp_receiver --port 0 --spans-file ids.txt`. Its port is the first line of its
-standard output; SIGTERM ends it. Files are written, without a buffer, before the sender is answered.
+As a process of its own: `python -m tests.otlp_receiver --port 0 --spans-file ids.txt`. The first line of its standard
+output is its port; SIGTERM ends it. Files are written, without a buffer, before the sender is answered.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from cryptography.x509 import ExtensionType
+    from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
 __all__ = [
     "AcceptThenDrop",
@@ -105,9 +106,9 @@ class Receiver:
 
     `script` is a list of actions, each used up by one request (`receiver.script == []` says that all were), after which
     requests are accepted; or a callable that is asked for every request, None meaning to accept. It may be replaced at
-    any time. What is wrong on this side (a callable that raises, an action that the protocol has not) is raised when the
-    context ends. With `keep` off nothing is remembered but the counts, and gRPC is served without the relay that resets
-    need; with `raw` bodies are not even looked into.
+    any time. What is wrong on this side (a callable that raises, an action of the other protocol) is raised when the
+    context ends. With `keep` off only the counts are remembered, and gRPC is served without the relay that resets need;
+    with `raw` bodies are not even looked into.
     """
 
     def __init__(
@@ -146,14 +147,8 @@ class Receiver:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            opened = [path and stack.enter_context(path.open("ab", buffering=0)) for path in self._paths]
-            self._files = opened
-            if self._grpc:
-                running = GrpcDoor(self, self.port, self._tls and self._tls.for_grpc(mutual=self._mutual_tls)).running()
-            else:
-                context = self._tls and self._tls.for_http(mutual=self._mutual_tls)
-                running = Server(self.port, partial(HttpHandler, self), on_error=self.fail, tls=context).running()
-            self.port = stack.enter_context(running)
+            self._files = [stack.enter_context(path.open("ab", buffering=0)) if path else None for path in self._paths]
+            self.port = stack.enter_context((self._grpc_door() if self._grpc else self._http_door()).running())
             stack.callback(self.closing.set)
             self._stack = stack.pop_all()
         return self
@@ -164,6 +159,13 @@ class Receiver:
         self._stack.close()
         if self._errors and error is None:
             raise self._errors[0]
+
+    def _grpc_door(self) -> GrpcDoor:
+        return GrpcDoor(self, self.port, self._tls.for_grpc(mutual=self._mutual_tls) if self._tls else None)
+
+    def _http_door(self) -> Server:
+        context = self._tls.for_http(mutual=self._mutual_tls) if self._tls else None
+        return Server(self.port, partial(HttpHandler, self), on_error=self.fail, tls=context)
 
     @property
     def address(self) -> str:
@@ -246,14 +248,134 @@ class Receiver:
 
     def _next(self, request: Request) -> Action | None:
         script = self.script
-        action: Action | None = None
-        if callable(script):
-            try:
-                action = script(request)
-            except Exception as error:  # noqa: BLE001 - raised again when the context ends
-                self.fail(error)
-                return Status(500, message=str(error))
+        size = len(request.body)
+        try:
+            action = script(request) if callable(script) else self._step(script, size)
+            if isinstance(action, MaxBytes):
+                self._limit, action = action.limit, None
+            self._check(action)
+        except Exception as error:  # noqa: BLE001 - raised again when the context ends
+            self.fail(error)
+            return Status(500, message=str(error))
+        return Status(413) if self._is_over(size) else action
+
+    def _step(self, script: list[Action], size: int) -> Action | None:
         with self._changed:
-            if not callable(script):
-                while script and isinstance(script[0], MaxBytes):
-                    self._limit = script.pop(0).limit
+            while script and isinstance(script[0], MaxBytes):
+                self._limit = script[0].limit
+                del script[0]
+            return script.pop(0) if script and not self._is_over(size) else None
+
+    def _check(self, action: Action | None) -> None:
+        if isinstance(action, Redirect if self._grpc else Grpc):
+            raise TypeError(f"{action} is not for {'gRPC' if self._grpc else 'HTTP'}")
+
+    def _is_over(self, size: int) -> bool:
+        return self._limit is not None and size > self._limit
+
+    def _accept(self, request: Request, message: ExportTraceServiceRequest, kept: int) -> None:
+        before = self._counts
+        self._counts = Counts(before.requests + 1, before.spans + kept, before.bytes + request.size)
+        if self.keep:
+            self._accepted.append((request.number, message, kept))
+        spans_file, count_file = self._files
+        if spans_file and kept:
+            ids = (span.span_id.hex() for resource in message.resource_spans for span in _spans(resource))
+            spans_file.write(("\n".join(islice(ids, kept)) + "\n").encode())
+        if count_file:
+            count_file.write(json.dumps(self._counts._asdict()).encode() + b"\n")
+
+
+def _spans(resource: ResourceSpans) -> Iterator[Span]:
+    return (span for scope in resource.scope_spans for span in scope.spans)
+
+
+def _unpack(number: int, message: ExportTraceServiceRequest) -> Iterator[Received]:
+    for resource in message.resource_spans:
+        for scope in resource.scope_spans:
+            for span in scope.spans:
+                yield Received(span, resource.resource, scope.scope, scope.schema_url, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """Paths of PEM files: a certificate authority of the test's own, a server and a client that it vouches for."""
+
+    ca: Path
+    server: Path
+    server_key: Path
+    client: Path
+    client_key: Path
+
+    def for_http(self, *, mutual: bool) -> ssl.SSLContext:
+        """What a server needs; with `mutual`, its clients need a certificate too."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.server, self.server_key)
+        if mutual:
+            context.load_verify_locations(self.ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    def for_grpc(self, *, mutual: bool) -> tuple[bytes, bytes, bytes | None]:
+        """Key, certificate and, with `mutual`, the authority that clients are checked by."""
+        return self.server_key.read_bytes(), self.server.read_bytes(), self.ca.read_bytes() if mutual else None
+
+
+def make_certificates(folder: Path) -> Certificates:
+    """A new authority, a server for 127.0.0.1 and localhost, and a client, good for a day, as files in a folder."""
+    from cryptography import x509  # noqa: PLC0415 - only those who encrypt need it
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+    from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat  # noqa: PLC0415
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID  # noqa: PLC0415
+
+    ca_key = ec.generate_private_key(ec.SECP256R1())
+    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(IPv4Address(HOST))])
+    signing = dict.fromkeys(("digital_signature", "key_cert_sign", "crl_sign"), True)
+    others = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+    usage = x509.KeyUsage(**signing, **dict.fromkeys((*others, "encipher_only", "decipher_only"), False))
+    now = datetime.now(UTC)
+
+    def issue(name: str, key: ec.EllipticCurvePrivateKey, extensions: list[ExtensionType], *, ca: bool) -> Path:
+        subject, issuer = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, cn)]) for cn in (name, "ca"))
+        builder = x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
+        builder = builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=1))
+        builder = builder.add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        for extension in (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), authority, *extensions):
+            builder = builder.add_extension(extension, critical=isinstance(extension, x509.KeyUsage))
+        pem = folder / f"{name}.pem"
+        pem.write_bytes(builder.sign(ca_key, SHA256()).public_bytes(Encoding.PEM))
+        (folder / f"{name}.key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        return pem
+
+    ca = issue("ca", ca_key, [usage], ca=True)
+    server, client = (
+        issue(name, ec.generate_private_key(ec.SECP256R1()), [names, x509.ExtendedKeyUsage([purpose])], ca=False)
+        for name, purpose in (("server", ExtendedKeyUsageOID.SERVER_AUTH), ("client", ExtendedKeyUsageOID.CLIENT_AUTH))
+    )
+    return Certificates(ca, server, server.with_suffix(".key"), client, client.with_suffix(".key"))
+
+
+def main() -> int:
+    """Receive until SIGTERM (or SIGINT) comes."""
+    parser = argparse.ArgumentParser(prog="python -m tests.otlp_receiver", description="Receive traces over OTLP.")
+    parser.add_argument("--port", type=int, default=0, help="to listen on; 0, the default, for any")
+    parser.add_argument("--grpc", action="store_true", help="OTLP/gRPC instead of OTLP/HTTP")
+    parser.add_argument("--spans-file", type=Path, help="a line is added for each accepted span: its id")
+    parser.add_argument("--count-file", type=Path, help="a line is added for each accepted request: the totals as JSON")
+    parser.add_argument("--raw", action="store_true", help="count bytes and requests; do not look into them")
+    options = parser.parse_args()
+    if options.raw and options.spans_file:
+        parser.error("--raw does not see the spans that --spans-file wants")
+    ends = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # before there are threads, so that it is this one that is told
+    with Receiver(keep=False, **vars(options)) as receiver:
+        sys.stdout.write(f"{receiver.port}\n")
+        sys.stdout.flush()
+        signal.sigwait(ends)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

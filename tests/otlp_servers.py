@@ -12,6 +12,7 @@ import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import BaseRequestHandler, TCPServer
@@ -54,9 +55,16 @@ RELAY_CHUNK_BYTES: Final = 1 << 18
 POLL_SECONDS: Final = 0.02
 # What gRPC says where HTTP says this; UNKNOWN for the rest.
 GRPC_CODES: Final = {
-    **{400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "UNIMPLEMENTED"},
-    **{413: "RESOURCE_EXHAUSTED", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL"},
-    **dict.fromkeys((502, 503, 504), "UNAVAILABLE"),
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "UNIMPLEMENTED",
+    413: "RESOURCE_EXHAUSTED",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    502: "UNAVAILABLE",
+    503: "UNAVAILABLE",
+    504: "UNAVAILABLE",
 }
 
 
@@ -223,9 +231,9 @@ def _response(status: int, body: bytes, headers: Mapping[str, str] | None = None
 class Relay:
     """Carries connections on to gRPC's own port, as grpcio has no means to reset one."""
 
-    def __init__(self, port: int, upstream: int, on_error: Callable[[Exception], None]) -> None:
+    def __init__(self, port: int, on_error: Callable[[Exception], None]) -> None:
         self.server = Server(port, partial(_RelayHandler, self), on_error=on_error)
-        self.upstream = upstream
+        self.upstream = 0
         self.cuts: dict[int, Callable[[], None]] = {}  # by the port that gRPC knows the client by
         self.clients: dict[int, int] = {}
 
@@ -277,21 +285,24 @@ class GrpcDoor:
 
         self._codes: Any = grpc.StatusCode
         self._receiver = receiver
-        self._relay: Relay | None = None
+        # First, so that gRPC's own port, which may be any, is not the one asked for.
+        self._relay = Relay(port, receiver.fail) if receiver.keep else None
         options = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1)]
         self._workers = ThreadPoolExecutor(GRPC_WORKERS)
         self._server = grpc.server(self._workers, options=options)
-        handlers = {"Export": grpc.unary_unary_rpc_method_handler(self._export)}
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "Export": grpc.unary_unary_rpc_method_handler(self._export)
+        }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        address = f"{HOST}:{0 if receiver.keep else port}"
+        address = f"{HOST}:{0 if self._relay else port}"
         if credentials:
             key, chain, client_ca = credentials
             secure = grpc.ssl_server_credentials([(key, chain)], client_ca, require_client_auth=client_ca is not None)
             self._port = self._server.add_secure_port(address, secure)
         else:
             self._port = self._server.add_insecure_port(address)
-        if receiver.keep:
-            self._relay = Relay(port, self._port, receiver.fail)
+        if self._relay:
+            self._relay.upstream = self._port
 
     @contextmanager
     def running(self) -> Generator[int]:
@@ -317,9 +328,17 @@ class GrpcDoor:
         now, number = time.time(), self._receiver.next_number()
         request = Request(number, now, client, f"/{SERVICE}/Export", headers, len(body), body)
         action = self._receiver.take(request, None)
+        try:
+            self._perform(action, peer, context)
+        except (KeyError, ValueError) as error:  # the script's: no such code, no such time
+            self._receiver.fail(error)
+            raise
+        return answer(action)
+
+    def _perform(self, action: Action | None, peer: int, context: grpc.ServicerContext) -> None:
         match action:
             case Status(code, retry_after, message):
-                delay = None if retry_after is None else float(retry_after)
+                delay = None if retry_after is None else _seconds(retry_after)
                 self._refuse(context, GRPC_CODES.get(code, "UNKNOWN"), message, delay)
             case Grpc(name, message, delay):
                 self._refuse(context, name, message, delay)
@@ -333,7 +352,6 @@ class GrpcDoor:
                 self._receiver.closing.wait(seconds)
             case _:
                 pass
-        return answer(action)
 
     def _refuse(self, context: grpc.ServicerContext, name: str, message: str, delay: float | None) -> Never:
         code = self._codes[name]
@@ -341,6 +359,14 @@ class GrpcDoor:
             details = _rpc_status(code.value[0], message, delay)
             context.set_trailing_metadata((("grpc-status-details-bin", details),))
         context.abort(code, message)
+
+
+def _seconds(retry_after: str) -> float:
+    """How long a Retry-After is from now, whether it says seconds or a date."""
+    try:
+        return float(retry_after)
+    except ValueError:
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
 
 
 def _rpc_status(code: int, message: str, retry_delay: float | None = None) -> bytes:

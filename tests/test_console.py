@@ -19,6 +19,7 @@ from tests.exporter_contract import (
     SECOND,
     START_NS,
     child_span,
+    raxol,
     record,
     turn_records,
     turn_span,
@@ -348,3 +349,12 @@ def test_the_tour_is_shown_without_styles(capfd: pytest.CaptureFixture[str]) -> 
     assert lines[0] == "session tour"
     assert len([line for line in lines if line.startswith(("turn ", "observed turn"))]) == 12
     assert capfd.readouterr() == ("", "")
+
+
+def test_letters_that_standard_output_cannot_encode(tmp_path: Path) -> None:
+    """A session of any name is shown somehow, never with a traceback."""
+    session = write_session(tmp_path / "s\u00e4\udcff", turn_records(turn="\u8a9e"))
+    for command in (("replay",), ("verify",), ("verify", "--json"), ("replay", "--json"), ("show",)):
+        done = raxol(*command, session, variables={"PYTHONIOENCODING": "ascii"})
+        assert (done.returncode, "Error" in done.stderr) == (0, False), done.stderr
+        assert done.stdout

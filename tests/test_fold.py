@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections import Counter
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,27 +12,26 @@ import pytest
 from raxol_otel.turns import FoldConfig, TurnFold, fold
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from raxol_otel.turns import Span
 
 START, DONE, BEGIN, END = "turn_started", "turn_completed", "item_started", "item_completed"
 ERROR, CANCEL, ASK = "error", "turn_canceled", "approval_requested"
 # The seconds of 2026-08-04T00:00:00Z. Record number n is written n seconds later, unless it says otherwise.
 DAY: Final = 1_785_801_600
-# `raxol_otel.turns.fold` is the function.
-FOLD_MODULE: Final = sys.modules["raxol_otel.turns.fold"]
 
 Record = dict[str, Any]
+# Odd values, of any type.
+LIST: Final[Any] = []
+OBJECT: Final[Any] = {}
 
 
-def record(offset: int, kind: Any, turn: Any = "t1", fields: Mapping[str, Any] | None = None, **payload: Any) -> Record:
+def record(offset: int, kind: Any, turn: Any = "t1", fields: Record | None = None, /, **payload: Any) -> Record:
     """A record of a turn; `fields` add to its own or replace them."""
     own = {"id": offset, "ts": (DAY + offset) * 10**6, "family": "loop", "tier": "durable", "type": kind}
     return {**own, "turn_id": turn, "payload": payload, **(fields or {})}
 
 
-def item(offset: int, item_type: Any, item_id: Any = None, kind: str = END, **payload: Any) -> Record:
+def item(offset: int, item_type: Any, item_id: Any = None, kind: str = END, /, **payload: Any) -> Record:
     """A record of an item of the turn t1."""
     named = {} if item_id is None else {"item_id": item_id}
     return record(offset, kind, item_type=item_type, **named, **payload)
@@ -71,6 +70,11 @@ def line(span: Span) -> str:
     marks = {"raxol.turn.final": "final", "raxol.turn.synthesized": "synthesized", "raxol.clock_skew": "skewed"}
     words += [word if said[name] is True else f"not {word}" for name, word in marks.items() if name in said]
     return " ".join(map(str, words))
+
+
+def repeated(spans: list[Span]) -> list[str]:
+    """The span ids that come more than once."""
+    return [span_id for span_id, count in Counter(span.span_id for span in spans).items() if count > 1]
 
 
 def on(branch: Any) -> Record:
@@ -152,7 +156,7 @@ def test_a_record_of_an_unknown_turn_opens_one(kind: str) -> None:
     assert "raxol.turn.synthesized" not in Folded(record(7, START), record(8, kind)).turns[0].attributes
 
 
-@pytest.mark.parametrize("final", [False, None, 1, 1.0, "true", [True], {}])
+@pytest.mark.parametrize("final", [False, None, 1, 1.0, "true", [True], OBJECT])
 def test_final_must_be_exactly_true(final: Any) -> None:
     """Nothing that is merely like true closes a turn."""
     folded = Folded(record(1, START), record(2, DONE, final=final), item(3, "message"), record(4, DONE))
@@ -196,7 +200,7 @@ def test_a_turn_that_the_next_start_closed_has_late_records() -> None:
 
 def test_an_offset_that_made_a_span_is_a_duplicate() -> None:
     """A repeated record is dropped and counted, in the middle of its turn and at once; no span id comes twice."""
-    said, called = item(2, "message", "i1"), item(3, "tool_use", name="sh", call_id="c")
+    said, called = item(2, "message", "i1"), item(3, "tool_use", name="sh")
     folded = Folded(record(1, START), said, said, called, item(4, "message", "i2"), called, said, record(5, CANCEL))
     assert folded.lines("item") == ["message i1 2-2", "message i2 4-4"]
     assert folded.lines("tool") == ["execute_tool sh unanswered 3-5"]
@@ -206,8 +210,7 @@ def test_an_offset_that_made_a_span_is_a_duplicate() -> None:
 
 def test_a_repeated_start_gives_no_span_id_twice() -> None:
     """The very same turn_started once more is no second turn: its ids would be those of the first."""
-    spans = Folded(record(1, START), record(1, START), record(2, DONE, final=True)).spans
-    assert len({(span.trace_id, span.span_id) for span in spans}) == len(spans)
+    assert repeated(Folded(record(1, START), record(1, START), record(2, DONE, final=True)).spans) == []
 
 
 @pytest.mark.parametrize(
@@ -261,9 +264,17 @@ def test_a_turn_says_what_it_always_says() -> None:
         "raxol.journal.first_offset": 4,
         "raxol.journal.last_offset": 6,
     }
+
+
+def test_a_turn_says_its_branch() -> None:
+    """Any branch but main is named; one that is null reads as an empty text, as for a tip, and is not main."""
+    turns = [Folded(record(1, START, "t1", on(branch))).turns[0] for branch in ("main", "b", 5, None)]
+    assert [turn.attributes.get("raxol.branch.id") for turn in turns] == [None, "b", "5", ""]
+
+
+def test_an_empty_turn_id_is_said_too() -> None:
+    """Every turn of the loop says its id, even one that is an empty text."""
     assert Folded(record(1, START, "")).turns[0].attributes.get("raxol.turn.id") == ""
-    assert [turn.attributes.get("raxol.branch.id") for turn in Folded(record(1, START, "t1", on("b"))).turns] == ["b"]
-    assert Folded(record(1, START, "t1", on(None))).turns[0].attributes.get("raxol.branch.id") == ""
 
 
 def test_taint_of_any_record_marks_the_turn() -> None:
@@ -291,7 +302,10 @@ def test_taint_of_any_record_marks_the_turn() -> None:
         ("2026-08-04T02:30:00+02:30", DAY * 10**9),
         ("2026-08-03T19:00:00.250000-05:00", DAY * 10**9 + 25 * 10**7),
         # No time at all: the previous record's.
-        *((odd, 77 * 10**9) for odd in (None, 0, -1, -5.5, 0.0, True, "", "soon", "99", [], {}, 10**30, -(10**30))),
+        *(
+            (odd, 77 * 10**9)
+            for odd in (None, 0, -1, -5.5, 0.0, True, "", "soon", "99", LIST, OBJECT, 10**30, -(10**30))
+        ),
         *((odd, 77 * 10**9) for odd in ("9999-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "\ud800", 2**63, 1e300)),
         *((odd, 77 * 10**9) for odd in (float("nan"), float("inf"), "0001-01-01T00:00:00+23:59")),
     ],
@@ -304,7 +318,7 @@ def test_a_time_is_told_by_its_magnitude(stored: Any, nanoseconds: int) -> None:
 
 @pytest.mark.parametrize(
     ("created_at", "start_ns"),
-    [("2026-08-04T00:00:00Z", DAY * 10**9), (DAY * 10**6, DAY * 10**9), (None, 0), ("?", 0), (-1, 0), ([], 0)],
+    [("2026-08-04T00:00:00Z", DAY * 10**9), (DAY * 10**6, DAY * 10**9), (None, 0), ("?", 0), (-1, 0), (LIST, 0)],
 )
 def test_before_any_time_the_journals_creation_counts(created_at: Any, start_ns: int) -> None:
     """Records without a time take meta.json's created_at until a record has one, of whatever kind."""
@@ -381,4 +395,4 @@ def test_fold_gives_what_feeding_gives() -> None:
     assert list(fold(records, "s", config=FoldConfig(agent_name="a"))) == [
         *Folded(*records, config=FoldConfig(agent_name="a")).spans
     ]
-    assert next(fold(iter([item(1, "message"), record(2, START), "no record"]), "s")).name == "message"  # type: ignore[list-item]
+    assert next(fold(iter([item(1, "message"), record(2, START), "no record"]), "s")).name == "message"  # type: ignore[arg-type]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from typing import Any, Final
 
 import pytest
 
-from tests.test_fold import BEGIN, CANCEL, DONE, END, ERROR, START, Folded, Record, item, on, record
+from tests.test_fold import BEGIN, CANCEL, DONE, END, ERROR, LIST, OBJECT, START, Folded, Record, item, on, record
 
 # Every turn of these tests runs from second 1 to second 9.
 FIRST: Final = record(1, START)
@@ -149,6 +150,17 @@ def test_a_tools_name_is_a_name(name: str, shown: str) -> None:
         assert (span.name, span.attributes["gen_ai.tool.name"]) == (f"execute_tool {shown}", shown)
 
 
+def test_long_names_are_not_kept() -> None:
+    """A command line in a name's place is forgotten with its turn, however many there were."""
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            assert in_turn(call(2, f"echo {number} {'x' * 2**20}")).of("tool")[0].name == "execute_tool _OTHER"
+        assert tracemalloc.get_traced_memory()[0] < 2**22
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize(
     ("payload", "error_type"),
     [
@@ -269,7 +281,7 @@ def test_an_item_says_its_type_and_id() -> None:
     assert folded.counts.user == 1
 
 
-@pytest.mark.parametrize("item_type", ["checklist", "Message", "", None, 5, ["message"], {}])
+@pytest.mark.parametrize("item_type", ["checklist", "Message", "", None, 5, ["message"], OBJECT])
 def test_an_item_of_an_unknown_type_is_counted_once(item_type: Any) -> None:
     """It makes no span, and counts as one whether both of its records are there or only one."""
     begun, ended = item(2, item_type, "i1", BEGIN), item(3, item_type, "i1")
@@ -311,8 +323,8 @@ TOKENS: Final = {
         ([{"cache_read_input_tokens": 7}], {"read": 7}),
         ([{"input_tokens": 2**63 - 1}] * 2, {"in": "18446744073709551614"}),
         *(([{"input_tokens": odd, "output_tokens": odd, "input_tokens_details": odd}], {})
-          for odd in (None, -1, 1.5, -2.0, "-1", "1e3", "", " 1", "1" * 16, "\u0663", True, [5], {}, math.nan)),
-        *(([odd], {}) for odd in (None, "7", 7, [], {"a": 1}, {"output_tokens_details": {"reasoning_tokens": None}})),
+          for odd in (None, -1, 1.5, -2.0, "-1", "1e3", "", " 1", "1" * 16, "\u0663", True, [5], OBJECT, math.nan)),
+        *(([odd], {}) for odd in (None, "7", 7, LIST, {"a": 1}, {"output_tokens_details": {"reasoning_tokens": None}})),
     ],
 )  # fmt: skip
 def test_usage_adds_up_and_unknown_is_never_zero(usages: list[Any], tokens: dict[str, Any]) -> None:
@@ -330,11 +342,11 @@ def test_usage_adds_up_and_unknown_is_never_zero(usages: list[Any], tokens: dict
         ([0.1, 0.2], 0.3),
         ([0.1] * 10, 1.0),
         ([3, 0.5], 3.5),
-        ([0.25, None, "1", [], math.nan], 0.25),
+        ([0.25, None, "1", LIST, math.nan], 0.25),
         ([0], 0.0),
         ([1e-13], 0.0),
-        ([None, "0.5", {}, math.inf], None),
-        ([], None),
+        ([None, "0.5", OBJECT, math.inf], None),
+        (LIST, None),
     ],
 )
 def test_costs_add_up(costs: list[Any], total: float | None) -> None:
@@ -356,7 +368,7 @@ def test_a_sum_of_costs_is_a_finite_number() -> None:
     ("payload", "said"),
     [
         *(({"evidence": word}, [word]) for word in ("accepted", "absent")),
-        *(({"evidence": odd, "refs": [1]}, ["unknown"]) for odd in ("unknown", "Accepted", "maybe", None, True, [])),
+        *(({"evidence": odd, "refs": [1]}, ["unknown"]) for odd in ("unknown", "Accepted", "maybe", None, True, LIST)),
         *(({"refs": refs}, ["accepted"]) for refs in ([1], [], None)),
         ({}, ["unknown"]),
         *(

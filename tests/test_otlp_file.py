@@ -20,7 +20,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from raxol_otel.canonical import is_array, is_object
 from raxol_otel.errors import ExportError
-from raxol_otel.exporters.base import ExportResult, NullExporter
 from raxol_otel.exporters.file import FileExporter
 from raxol_otel.exporters.otlp_json import Envelope
 from raxol_otel.exporters.replay import replay
@@ -29,6 +28,7 @@ from tests.conftest import ROOT, unprivileged
 from tests.exporter_contract import (
     MAIN,
     ODD_SPANS,
+    Recorder,
     child_span,
     in_own_mounts,
     raxol,
@@ -215,14 +215,9 @@ def test_an_odd_span_reads_back(tmp_path: Path, what: str) -> None:
 
 def test_the_tour_reads_back(tmp_path: Path) -> None:
     """All spans of a real journal come back, in the order in which they were exported."""
-
-    class Recorder(NullExporter):
-        def export(self, spans: Sequence[Span]) -> ExportResult:
-            sent.extend(spans)
-            return super().export(spans)
-
-    sent: list[Span] = []
-    replay([ROOT / "golden" / "tour"], Recorder())
+    recorder = Recorder()
+    replay([ROOT / "golden" / "tour"], recorder)
+    sent = recorder.spans
     found = spans_of(exported(tmp_path / "out.jsonl", sent))
     assert len(found) == len(sent) > 40
     for read, span in zip(found, sent, strict=True):

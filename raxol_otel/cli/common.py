@@ -7,10 +7,7 @@ import re
 import signal
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from raxol_otel.errors import ExportError
+from typing import Final
 
 __all__ = [
     "EXIT_DAMAGE",
@@ -18,7 +15,6 @@ __all__ = [
     "EXIT_OK",
     "EXIT_USAGE",
     "complain",
-    "export_failed",
     "note",
     "quiet_core",
     "stop_on_termination",
@@ -44,12 +40,6 @@ def complain(message: str, hint: str | None = None) -> None:
 def note(message: str) -> None:
     """One line on standard error."""
     sys.stderr.write(_one_line(message) + "\n")
-
-
-def export_failed(error: ExportError) -> int:
-    """Tell of spans that could not be delivered; the exit code."""
-    complain(str(error), error.hint)
-    return EXIT_EXPORT
 
 
 def quiet_core() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
+from raxol_otel import catalogue as names
 from raxol_otel.cli.common import (
     EXIT_DAMAGE,
     EXIT_EXPORT,
@@ -54,9 +56,9 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--until", type=when, metavar="TIME", help="only turns that start before then")
     parser.add_argument("--turn", metavar="ID", help="only the turns of this id")
-    parser.add_argument("--agent-name", metavar="NAME", help="gen_ai.agent.name of the turns")
-    parser.add_argument("--provider", metavar="NAME", help="gen_ai.provider.name where the journal does not say")
-    parser.add_argument("--model", metavar="NAME", help="gen_ai.request.model where the journal does not say")
+    parser.add_argument("--agent-name", metavar="NAME", help=f"{names.AGENT_NAME} of the turns")
+    parser.add_argument("--provider", metavar="NAME", help=f"{names.PROVIDER_NAME} where the journal does not say")
+    parser.add_argument("--model", metavar="NAME", help=f"{names.REQUEST_MODEL} where the journal does not say")
     parser.add_argument(
         "--settle",
         type=_seconds,
@@ -118,8 +120,16 @@ def _alone(options: argparse.Namespace, found: Found) -> ReplayReport:
     from raxol_otel.exporters.replay import replay_found  # noqa: PLC0415 - not needed for --help
 
     replay_options = _replay_options(options)
-    exporter = _exporter(options)
+    # An interrupt must not come between the making of a file and the promise to remove it.
+    stops = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, stops)
     try:
+        exporter = _exporter(options)
+    except BaseException:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
+        raise
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
         with _progress(options, found) as progress:
             report = replay_found(found, exporter, replay_options, progress=progress)
         exporter.finish()

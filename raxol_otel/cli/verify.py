@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
             complain(f"cannot read {path}: {reason}")
             code = EXIT_DAMAGE
         for directory in found.sessions:
-            health = inspect(directory)
+            health = inspect(directory, is_foreign=directory in found.shown)
             name = found.name(directory)
             states[health.state] = states.get(health.state, 0) + 1
             if not health.is_intact:

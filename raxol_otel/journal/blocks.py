@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from raxol_otel.journal.layout import unreadable
+from raxol_otel.journal.layout import open_regular, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,7 @@ def blocks(path: Path) -> Iterator[Block]:
     """
     line, byte = 1, 0
     try:
-        with path.open("rb", buffering=READ_BYTES) as file:
+        with open_regular(path, buffering=READ_BYTES) as file:
             while lines := file.readlines(READ_BYTES):
                 rest = [] if lines[-1].endswith(b"\n") else [lines.pop()]
                 for part in (lines, rest):
@@ -74,7 +74,7 @@ def blocks(path: Path) -> Iterator[Block]:
 def has_content(path: Path) -> bool:
     """Whether the segment has any byte that is no newline. Raises `JournalUnreadable`."""
     try:
-        with path.open("rb", buffering=0) as file:
+        with open_regular(path) as file:
             while chunk := file.read(READ_BYTES):
                 if chunk.strip(b"\n"):
                     return True

@@ -46,9 +46,12 @@ class Health:
         return self.state in {"healthy", "torn"}
 
 
-def inspect(directory: Path) -> Health:
-    """Read the whole journal and tell its health. Never raises for what a journal holds or denies."""
-    writer = probe(directory)
+def inspect(directory: Path, *, is_foreign: bool = False) -> Health:
+    """Read the whole journal and tell its health. Never raises for what a journal holds or denies.
+
+    `is_foreign`: see `lock.probe`.
+    """
+    writer = probe(directory, is_foreign=is_foreign)
     walk = Walk(directory)
     error: str | None = None
     try:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from raxol_otel.canonical import is_object
 from raxol_otel.errors import InvalidSessionId, JournalUnreadable
@@ -32,6 +33,7 @@ __all__ = [
     "check_session_id",
     "is_chained",
     "is_session_directory",
+    "open_regular",
     "read_head",
     "read_meta",
     "segments",
@@ -128,8 +130,27 @@ def is_chained(meta: Mapping[str, Any] | None) -> bool:
     return meta is not None and meta.get("chain") is True
 
 
+def open_regular(path: Path, *, buffering: int = -1) -> BinaryIO:
+    """Open a regular file for reading, and nothing else: a pipe in its place would be waited for.
+
+    Raises `OSError`.
+    """
+    return open(path, "rb", buffering=buffering, opener=_regular)
+
+
+def _regular(name: str, flags: int) -> int:
+    descriptor = os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+    raise OSError(errno.EINVAL, "not a regular file", name)
+
+
 def _read_small(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         text = file.read(SMALL_FILE_BYTES_MAX + 1)
     if len(text) > SMALL_FILE_BYTES_MAX:
         raise OSError(errno.EFBIG, f"larger than {SMALL_FILE_BYTES_MAX} bytes")

@@ -41,28 +41,31 @@ class Writer:
     pid: int | None = None
 
 
-def probe(directory: Path) -> Writer:
-    """Look at the journal's lock, changing nothing. Never raises."""
+def probe(directory: Path, *, is_foreign: bool = False) -> Writer:
+    """Look at the journal's lock, changing nothing. Never raises.
+
+    `is_foreign`: the directory came from elsewhere (out of an archive), where the pid meant another process.
+    """
+    if is_foreign:
+        return Writer("unknown" if os.path.lexists(directory / LOCK) else "none")
     try:
-        descriptor = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        text, written, is_held = _look(directory / LOCK)
     except FileNotFoundError:
         return Writer("none")
     except OSError:
         return Writer("unknown")
+    pid = parse_pid(text)
+    is_live = is_held or (pid is not None and pid != os.getpid() and _is_running(pid, written))
+    return Writer("live" if is_live else "stale", pid)
+
+
+def _look(path: Path) -> tuple[bytes, float, bool]:
+    """What the lock file says, when it was written (seconds since the epoch), and whether it is held."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        text = os.read(descriptor, _LOCK_BYTES_MAX)
-        written = os.fstat(descriptor).st_mtime
-        held = _is_held(descriptor)
-    except OSError:
-        return Writer("unknown")
+        return os.read(descriptor, _LOCK_BYTES_MAX), os.fstat(descriptor).st_mtime, _is_held(descriptor)
     finally:
         os.close(descriptor)
-    pid = parse_pid(text)
-    if held:
-        return Writer("live", pid)
-    if pid is None:
-        return Writer("stale")
-    return Writer("live" if _is_running(pid, written) else "stale", pid)
 
 
 def parse_pid(text: bytes) -> int | None:

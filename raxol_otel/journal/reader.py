@@ -84,7 +84,7 @@ class Walk:
     @property
     def session_id(self) -> str:
         """The name of the session directory."""
-        return self.directory.name or self.directory.resolve().name
+        return Path(os.path.realpath(self.directory)).name
 
 
 def iter_records(directory: str | os.PathLike[str]) -> Iterator[Record]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from raxol_otel.canonical import encode
+from raxol_otel.canonical import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,13 +28,13 @@ CONVERSATIONAL_TYPES: Final = frozenset(
 
 
 def kind_of(record: Mapping[str, Any]) -> str:
-    """The record's kind; absent reads as `event`."""
-    return _text(record.get("kind", "event"))
+    """The record's kind as text, as the reference turns a term into one; absent reads as `event`."""
+    return text_of(record.get("kind", "event"))
 
 
 def branch_of(record: Mapping[str, Any]) -> str:
     """The record's branch; absent reads as `main`."""
-    return _text(record.get("branch_id", "main"))
+    return text_of(record.get("branch_id", "main"))
 
 
 def is_conversational(record: Mapping[str, Any]) -> bool:
@@ -57,12 +57,3 @@ def tip(records: Iterable[Mapping[str, Any]], branch: str = "main") -> int | Non
             if type(offset) is int and (highest is None or offset > highest):
                 highest = offset
     return highest
-
-
-def _text(value: Any) -> str:
-    # As the reference turns a term into text: null is empty, a number its digits.
-    if type(value) is str:
-        return value
-    if value is None:
-        return ""
-    return encode(value).decode()

@@ -26,6 +26,7 @@ class Call:
     call_id: str | None
     arguments: Any = None
     events: list[SpanEvent] | None = None
+    dropped_events: int = 0
 
     def event(self, name: str, time_ns: int, attributes: Attributes) -> None:
         """Add a span event, up to the bound."""
@@ -33,6 +34,8 @@ class Call:
             self.events = []
         if len(self.events) < EVENTS_MAX:
             self.events.append(SpanEvent(name, time_ns, attributes))
+        else:
+            self.dropped_events += 1
 
 
 class OpenCalls:

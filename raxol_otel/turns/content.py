@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from raxol_otel import catalogue as names
-from raxol_otel.canonical import encode, without_surrogates
+from raxol_otel.canonical import encode, plain_repr, without_surrogates
 from raxol_otel.errors import EncodeError
 
 if TYPE_CHECKING:
@@ -18,45 +18,52 @@ CONTENT_CHARS_MAX: Final = 8192
 _PARTS_MAX: Final = 256
 
 
-def cut(text: str, limit: int) -> str:
-    """At most `limit` characters of the text, marked with the original length where something was cut."""
-    return text if len(text) <= limit else f"{text[:limit]}... [cut, {len(text)} characters in all]"
+def cut(text: str, limit: int, whole: int = 0) -> str:
+    """At most `limit` characters, marked where something is missing; `whole` is how many there were before."""
+    if len(text) <= limit and not whole:
+        return text
+    return f"{text[:limit]}... [cut, {max(whole, len(text))} characters in all]"
 
 
 class Content:
-    """What was said in a turn, in bounded memory."""
+    """What was said in a turn, in bounded memory. `asked` and `said` are lengths in characters."""
 
-    __slots__ = ("dropped", "parts", "prompt")
+    __slots__ = ("asked", "parts", "prompt", "said")
 
     def __init__(self) -> None:
         self.prompt: str | None = None
         self.parts: list[dict[str, str]] = []
-        self.dropped = 0
+        self.asked = 0
+        self.said = 0
 
     def ask(self, prompt: Any, limit: int) -> None:
         """Keep the turn's prompt."""
         if prompt is not None:
-            self.prompt = cut(_as_text(prompt), limit)
+            text = _as_text(prompt)
+            self.asked = len(text)
+            self.prompt = text[:limit]
 
     def say(self, item_type: str, content: Any, limit: int) -> None:
         """Keep a message or a piece of reasoning."""
         if content is None:
             return
-        if len(self.parts) >= _PARTS_MAX:
-            self.dropped += 1
-            return
-        kind = "reasoning" if item_type == "reasoning" else "text"
-        self.parts.append({"type": kind, "content": cut(_as_text(content), limit)})
+        text = _as_text(content)
+        self.said += len(text)
+        if len(self.parts) < _PARTS_MAX:
+            kind = "reasoning" if item_type == "reasoning" else "text"
+            self.parts.append({"type": kind, "content": text[:limit]})
 
     def describe(self, attributes: Attributes, outcome: str, limit: int) -> None:
         """The turn's messages in the form of the GenAI conventions, as JSON text."""
         if self.prompt is not None:
             message: dict[str, Any] = {"role": "user", "parts": [{"type": "text", "content": self.prompt}]}
-            attributes[names.INPUT_MESSAGES] = cut(_json([message]), limit)
+            lost = self.asked if self.asked > len(self.prompt) else 0
+            attributes[names.INPUT_MESSAGES] = cut(_json([message]), limit, lost)
         if self.parts:
             reason = {"completed": "stop", "error": "error"}.get(outcome, outcome)
             message = {"role": "assistant", "parts": self.parts, "finish_reason": reason}
-            attributes[names.OUTPUT_MESSAGES] = cut(_json([message]), limit)
+            lost = self.said if self.said > sum(len(part["content"]) for part in self.parts) else 0
+            attributes[names.OUTPUT_MESSAGES] = cut(_json([message]), limit, lost)
 
     @staticmethod
     def describe_call(attributes: Attributes, arguments: Any, result: Any, limit: int) -> None:
@@ -75,4 +82,4 @@ def _json(value: Any) -> str:
     try:
         return encode(value).decode()
     except EncodeError:
-        return without_surrogates(repr(value))
+        return plain_repr(value)

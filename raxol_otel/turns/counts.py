@@ -11,9 +11,9 @@ __all__ = ["Counts"]
 class Counts:
     """What was seen, and what of it made no span.
 
-    `records` were given; `turns` were opened, observed ones included. `unfolded`: another kind or family, an ephemeral
-    tier, no turn id, a type that makes no span. `late`: a record of a closed turn. `duplicate`: an offset that already
-    made a span. `user`: messages of the user. `unknown`: by what was unknown.
+    `records` were given; `turns` were opened and wanted, observed ones included. `unfolded`: another kind or family,
+    an ephemeral tier, no turn id, a type that makes no span. `late`: a record of a closed turn. `duplicate`: an offset
+    that already made a span. `user`: messages of the user. `unknown`: by what was unknown.
     """
 
     records: int = 0

@@ -16,8 +16,9 @@ from raxol_otel.turns import values
 from raxol_otel.turns.content import CONTENT_CHARS_MAX, Content
 from raxol_otel.turns.counts import Counts
 from raxol_otel.turns.observed import ObservedFold
+from raxol_otel.turns.recent import Recent
 from raxol_otel.turns.span import Attributes, Link, Span
-from raxol_otel.turns.turn import Turn, turn_ids
+from raxol_otel.turns.turn import Turn, TurnIds, turn_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,8 @@ BRANCHES_MAX: Final = 4_096
 
 _LOOP_TYPES: Final = CONVERSATIONAL_TYPES | names.QUIET_TYPES | {"item_delta"}
 _ITEM_RECORDS: Final = ("item_started", "item_completed")
+_OFFSET_BITS_MAX: Final = 3_400
+_INT64: Final = 2**63
 # A stored time in this range is in microseconds, as the contract has it.
 _MICROSECONDS_MIN: Final = 10**14
 _MICROSECONDS_MAX: Final = 10**17
@@ -69,14 +72,16 @@ class TurnFold:
         self.counts = Counts()
         self._now = values.time_ns(created_at) or 0
         self._open: dict[tuple[str, str], Turn] = {}
-        self._closed: dict[tuple[str, str], None] = {}
+        self._closed: Recent[tuple[str, str]] = Recent(CLOSED_TURNS_MAX)
+        # Span ids of the turns that were opened: a record that comes twice must not give one id to two spans.
+        self._ids: Recent[str] = Recent(CLOSED_TURNS_MAX)
         self._last: dict[str, Link] = {}
         self._current: Turn | None = None
         self._offset = 0
         self._select = select
         self._out: list[Span] = []
         self._unwanted: list[Span] = []
-        self._observed = ObservedFold(self.config, self._out, self.counts, select)
+        self._observed = ObservedFold(self.config, self._out, self.counts, self._ids, select)
         self._boundaries = {
             "turn_completed": self._turn_completed,
             "turn_canceled": self._turn_canceled,
@@ -86,8 +91,13 @@ class TurnFold:
 
     @property
     def open_turns(self) -> int:
-        """How many turns are open."""
-        return len(self._open) + self._observed.open_turns
+        """How many turns are open, of those that are wanted."""
+        return len(self.open_span_ids())
+
+    def open_span_ids(self) -> set[str]:
+        """The span ids of the open turns, of those that are wanted."""
+        own = {turn.span_id for turn in self._open.values() if turn.out is self._out}
+        return own | self._observed.open_span_ids()
 
     @property
     def last_ns(self) -> int:
@@ -142,7 +152,10 @@ class TurnFold:
         else:
             self._now = now = values.time_ns(stored) or self._now
         offset = record.get("id")
-        self._offset = offset = offset if type(offset) is int else self._offset + 1
+        # An integer that no journal can hold is no offset.
+        if type(offset) is not int or offset.bit_length() > _OFFSET_BITS_MAX:
+            offset = self._offset + 1
+        self._offset = offset
         turn_id = record.get("turn_id")
         kind = record.get("type")
         if (
@@ -157,20 +170,9 @@ class TurnFold:
             return
         branch = branch_of(record) if "branch_id" in record else "main"
         key = (branch, turn_id if type(turn_id) is str else values.text_of(turn_id))
-        if kind == "turn_started":
-            turn = self._turn_started(record, key, offset, now)
-        else:
-            found = self._open.get(key)
-            if found is None:
-                if key in self._closed:
-                    self.counts.late += 1
-                    return
-                found = self._opened(record, key, offset, now)
-                found.synthesized = True
-            elif offset <= found.last_offset and offset in found.child_offsets:
-                self.counts.duplicate += 1
-                return
-            turn = found
+        turn = self._turn_of(record, kind, key, offset, now)
+        if turn is None:
+            return
         turn.last_type = kind
         turn.last_ns = now
         turn.last_offset = max(turn.last_offset, offset)
@@ -196,10 +198,38 @@ class TurnFold:
 
     # -- opening and closing
 
-    def _turn_started(self, record: Mapping[str, Any], key: tuple[str, str], offset: int, now: int) -> Turn:
+    def _turn_of(
+        self, record: Mapping[str, Any], kind: str, key: tuple[str, str], offset: int, now: int
+    ) -> Turn | None:
+        """The turn that the record belongs to, opened where it must be; None for a record that is only counted."""
+        turn = None if kind == "turn_started" else self._open.get(key)
+        if turn is not None:
+            if offset <= turn.last_offset and offset in turn.child_offsets:
+                self.counts.duplicate += 1
+                return None
+            return turn
+        if kind != "turn_started" and key in self._closed:
+            self.counts.late += 1
+            return None
+        stored = record.get("session_id")
+        session_id = stored if type(stored) is str and stored else self.session_id
+        ids = turn_ids(session_id, key[0], offset, record.get("ts"))
+        if ids.span_id in self._ids:
+            self.counts.duplicate += 1
+            return None
+        self._ids.add(ids.span_id)
+        if kind == "turn_started":
+            return self._turn_started(record, key, offset, now, session_id, ids)
+        turn = self._opened(key, offset, now, session_id, ids)
+        turn.synthesized = True
+        return turn
+
+    def _turn_started(  # noqa: PLR0917 - once a turn
+        self, record: Mapping[str, Any], key: tuple[str, str], offset: int, now: int, session_id: str, ids: TurnIds
+    ) -> Turn:
         for other in [other for other in self._open if other[0] == key[0]]:
             self._end_unfinished(other)
-        turn = self._opened(record, key, offset, now)
+        turn = self._opened(key, offset, now, session_id, ids)
         joined = values.parse_traceparent(record.get("traceparent"))
         if joined is not None:
             turn.trace_id, turn.parent_id = joined
@@ -210,22 +240,20 @@ class TurnFold:
             turn.content.ask(payload.get("prompt", payload.get("message")), self.config.content_chars_max)
         return turn
 
-    def _opened(self, record: Mapping[str, Any], key: tuple[str, str], offset: int, now: int) -> Turn:
+    def _opened(self, key: tuple[str, str], offset: int, now: int, session_id: str, ids: TurnIds) -> Turn:
         if len(self._open) >= OPEN_TURNS_MAX:
             self._end_unfinished(next(iter(self._open)))
-        self._closed.pop(key, None)
-        self.counts.turns += 1
-        stored = record.get("session_id")
-        session_id = stored if type(stored) is str and stored else self.session_id
-        trace_id, span_id, prefix = turn_ids(session_id, key[0], offset, record.get("ts"))
-        turn = Turn(self.config, session_id, key[0], key[1], offset, now, trace_id, span_id, "", prefix, self._out)
-        if self._select is not None and not self._select(key[1], now):
+        self._closed.discard(key)
+        turn = Turn(self.config, session_id, key[0], key[1], offset, now, *ids[:2], "", ids.prefix, self._out)
+        if self._select is None or self._select(key[1], now):
+            self.counts.turns += 1
+        else:
             turn.out = self._unwanted
         turn.link = self._last.pop(key[0], None)
         turn.last_offset = offset
         if self.config.capture_content:
             turn.content = Content()
-        self._last[key[0]] = Link(trace_id, span_id)
+        self._last[key[0]] = Link(ids.trace_id, ids.span_id)
         if len(self._last) > BRANCHES_MAX:
             del self._last[next(iter(self._last))]
         self._open[key] = turn
@@ -236,9 +264,7 @@ class TurnFold:
         if turn is self._current:
             self._current = None
         self.counts.unknown["item_type"] += turn.close(outcome, end_ns, error_type)
-        self._closed[key] = None
-        if len(self._closed) > CLOSED_TURNS_MAX:
-            del self._closed[next(iter(self._closed))]
+        self._closed.add(key)
 
     def _end_unfinished(self, key: tuple[str, str]) -> None:
         turn = self._open[key]
@@ -318,7 +344,7 @@ def _is_plain_item(record: Mapping[str, Any], turn: Turn) -> bool:
             and type(stored) is int
             and _MICROSECONDS_MIN <= stored < _MICROSECONDS_MAX
             and type(offset) is int
-            and offset > turn.last_offset
+            and turn.last_offset < offset < _INT64
             and type(record["payload"]) is dict
             and "provenance" not in record
             and "branch_id" not in record

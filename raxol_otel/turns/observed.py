@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from raxol_otel.turns.counts import Counts
     from raxol_otel.turns.fold import FoldConfig
+    from raxol_otel.turns.recent import Recent
+    from raxol_otel.turns.turn import TurnIds
 
 __all__ = ["ObservedFold"]
 
@@ -24,6 +26,7 @@ __all__ = ["ObservedFold"]
 _OPEN_MAX: Final = 1_024
 # Calls of one observed turn that are remembered as finished, so that a repeated status opens no second span.
 _FINISHED_MAX: Final = 10_000
+_DECISIONS: Final = frozenset({"selected", "cancelled"})
 _STATUSES: Final = {"pending": None, "in_progress": None, "completed": "ok", "failed": "error"}
 
 
@@ -35,35 +38,42 @@ class ObservedFold:
         config: FoldConfig,
         out: list[Span],
         counts: Counts,
+        ids: Recent[str],
         select: Callable[[str, int], bool] | None = None,
     ) -> None:
         self._config = config
         self._out = out
         self._counts = counts
+        self._ids = ids
         self._unwanted: list[Span] = []
         self._select = select
         self._open: dict[str, Turn] = {}
         self._finished: dict[str, set[str]] = {}
         self._last: dict[str, Link] = {}
 
-    @property
-    def open_turns(self) -> int:
-        """How many observed turns are open."""
-        return len(self._open)
+    def open_span_ids(self) -> set[str]:
+        """The span ids of the open observed turns, of those that are wanted."""
+        return {turn.span_id for turn in self._open.values() if turn.out is self._out}
 
     def feed(self, record: Mapping[str, Any], session_id: str, branch: str, offset: int, now: int) -> bool:
         """Fold one observation; says whether its step was understood."""
         payload = values.as_mapping(record.get("payload"))
         step, call, status = payload.get("step"), payload.get("call"), payload.get("status")
-        known = step in {"prompted", "turn_ended"} or (
-            type(call) is str and (step == "decision" or (step == "tool_call" and status in _STATUSES))
-        )
-        if not known:
+        if not _is_known(step, call, status):
             return False
-        if step == "prompted":
+        turn = None if step == "prompted" else self._open.get(branch)
+        if turn is None:
+            ids = turn_ids(session_id, branch, offset, record.get("ts"))
+            if ids.span_id in self._ids:
+                self._counts.duplicate += 1
+                return True
+            self._ids.add(ids.span_id)
             self._end(branch, "incomplete")
-        turn = self._open.get(branch) or self._opened(record, session_id, branch, offset, now)
-        turn.synthesized = turn.synthesized or (turn.offset == offset and step != "prompted")
+            turn = self._opened(record, session_id, branch, offset, now, ids)
+            turn.synthesized = step != "prompted"
+        elif offset <= turn.last_offset and offset in turn.child_offsets:
+            self._counts.duplicate += 1
+            return True
         turn.last_ns, turn.last_offset = now, max(turn.last_offset, offset)
         if step == "turn_ended":
             turn.ended_because = values.bare_word(payload.get("reason"))
@@ -84,18 +94,21 @@ class ObservedFold:
         self._open.clear()
         self._finished.clear()
 
-    def _opened(self, record: Mapping[str, Any], session_id: str, branch: str, offset: int, now: int) -> Turn:
+    def _opened(  # noqa: PLR0917 - once a turn
+        self, record: Mapping[str, Any], session_id: str, branch: str, offset: int, now: int, ids: TurnIds
+    ) -> Turn:
         if len(self._open) >= _OPEN_MAX:
             self._end(next(iter(self._open)), "incomplete")
-        trace_id, span_id, prefix = turn_ids(session_id, branch, offset, record.get("ts"))
-        turn_id = values.text_of(record.get("turn_id"))
-        self._counts.turns += 1
-        turn = Turn(self._config, session_id, branch, turn_id, offset, now, trace_id, span_id, "", prefix, self._out)
-        if self._select is not None and not self._select(turn_id, now):
+        stored_id = record.get("turn_id")
+        turn_id = None if stored_id is None else values.text_of(stored_id)
+        turn = Turn(self._config, session_id, branch, turn_id, offset, now, *ids[:2], "", ids.prefix, self._out)
+        if self._select is None or self._select(turn_id or "", now):
+            self._counts.turns += 1
+        else:
             turn.out = self._unwanted
         turn.observed = True
         turn.link = self._last.pop(branch, None)
-        self._last[branch] = Link(trace_id, span_id)
+        self._last[branch] = Link(ids.trace_id, ids.span_id)
         if len(self._last) > _OPEN_MAX:
             del self._last[next(iter(self._last))]
         self._open[branch] = turn
@@ -125,8 +138,17 @@ class ObservedFold:
     def _decision(turn: Turn, call: str, outcome: Mapping[str, Any], now: int) -> None:
         attributes: Attributes = {}
         decided = outcome.get("outcome")
-        attributes[names.DECISION_OUTCOME] = decided if decided in {"selected", "cancelled"} else "other"
+        attributes[names.DECISION_OUTCOME] = values.member(decided, _DECISIONS)
         for key, field in ((names.DECISION_OPTION, "option"), (names.DECISION_KIND, "kind")):
             if type(outcome.get(field)) is str:
                 attributes[key] = values.clean(outcome[field])
         (turn.calls.oldest(call) or turn).event(names.EVENT_DECISION, now, attributes)
+
+
+def _is_known(step: Any, call: Any, status: Any) -> bool:
+    """Whether a step is one of the vocabulary and names what it is about."""
+    if step in ("prompted", "turn_ended"):
+        return True
+    if type(call) is not str:
+        return False
+    return step == "decision" or (step == "tool_call" and type(status) is str and status in _STATUSES)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from raxol_otel import catalogue as names
 from raxol_otel.canonical import encode
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from raxol_otel.turns.fold import FoldConfig
 
-__all__ = ["OPEN_ITEMS_MAX", "Turn", "turn_ids"]
+__all__ = ["OPEN_ITEMS_MAX", "Turn", "TurnIds", "turn_ids"]
 
 # More calls or items open at once in one turn, and the oldest is given up on.
 OPEN_ITEMS_MAX: Final = 10_000
@@ -34,7 +35,8 @@ class Turn:
     config: FoldConfig
     session_id: str
     branch: str
-    turn_id: str
+    # None for an observed turn whose record has none.
+    turn_id: str | None
     offset: int
     start_ns: int
     trace_id: str
@@ -81,7 +83,9 @@ class Turn:
         self.usage.add(payload.get("usage"))
         cost = values.as_cost(payload.get("cost"))
         if cost is not None:
-            self.cost = cost if self.cost is None else self.cost + cost
+            total = cost if self.cost is None else self.cost + cost
+            # A sum that no float can hold is no cost that anybody paid.
+            self.cost = total if math.isfinite(total) else self.cost
         self.note_model(payload)
 
     def event(self, name: str, time_ns: int, attributes: Attributes) -> None:
@@ -104,7 +108,7 @@ class Turn:
     ) -> Literal["item_type", "user"] | None:
         """The spans of an item that completed; says what to count when it makes none."""
         begun = self.started.pop(_item_key(payload), None)
-        start_ns = time_ns
+        start_ns, completed = time_ns, offset
         if begun is not None:
             if begun[0] not in self.child_offsets:
                 offset = begun[0]
@@ -120,6 +124,8 @@ class Turn:
             self.item(item_type, offset, start_ns, time_ns, payload)
         else:
             return "item_type"
+        if completed != offset:
+            self._seen(completed)
         return None
 
     def called(self, offset: int, time_ns: int, payload: Mapping[str, Any]) -> None:
@@ -162,11 +168,13 @@ class Turn:
 
     def close(self, outcome: str, end_ns: int, error_type: str | None = None) -> int:
         """The turn's remaining spans, its own last; how many of its open items were of an unknown type."""
+        # Children end with the turn, and no turn ends before it starts.
+        last_ns = max(end_ns, self.start_ns)
         for call in self.calls:
-            self._tool(call, end_ns, "unanswered", {})
+            self._tool(call, last_ns, "unanswered", {})
         unknown = 0
         for begun in self.started.values():
-            self._unfinished(begun, end_ns)
+            self._unfinished(begun, last_ns)
             unknown += not _is_known(begun[2].get("item_type"))
         self.out.append(self._span(outcome, end_ns, error_type))
         return unknown
@@ -190,13 +198,13 @@ class Turn:
         }
         for key, text in (
             (names.TURN_ID, self.turn_id),
-            (names.AGENT_NAME, config.agent_name),
+            (names.AGENT_NAME, config.agent_name or None),
             (names.REQUEST_MODEL, self.model or config.model),
             (names.PROVIDER_NAME, self.provider or config.provider_name),
             (names.ERROR_TYPE, error_type),
             (names.BRANCH_ID, self.branch if self.branch != "main" else None),
         ):
-            if text:
+            if text is not None:
                 attributes[key] = values.clean(text)
         if self.synthesized:
             attributes[names.TURN_SYNTHESIZED] = True
@@ -219,7 +227,7 @@ class Turn:
             attributes[names.TURN_COST] = round(self.cost, 12)
         if self.content is not None:
             self.content.describe(attributes, outcome, self.config.content_chars_max)
-        agent = self.config.agent_name
+        agent = values.clean(self.config.agent_name or "")
         return Span(
             f"{names.SPAN_TURN} {agent}" if agent else names.SPAN_TURN,
             "turn",
@@ -264,7 +272,7 @@ class Turn:
         span = self._child(span_name, "tool", call.offset, call.start_ns, end_ns, attributes)
         span.error = outcome == "error"
         if call.events:
-            span.events = call.events
+            span.events, span.dropped_events = call.events, call.dropped_events
         self.out.append(span)
 
     def _child(  # noqa: PLR0917 - once a span, and keywords cost
@@ -294,14 +302,22 @@ def _item_key(payload: Mapping[str, Any]) -> str:
     return "\0" + values.text_of(payload.get("item_type") if item_id is None else item_id)
 
 
-def turn_ids(session_id: str, branch: str, offset: int, stored_ts: Any) -> tuple[str, str, bytes]:
-    """Trace id, span id and the prefix of the children's ids, from what is stored on the turn's first record."""
+class TurnIds(NamedTuple):
+    """A turn's ids, and the text that its children's ids begin with."""
+
+    trace_id: str
+    span_id: str
+    prefix: bytes
+
+
+def turn_ids(session_id: str, branch: str, offset: int, stored_ts: Any) -> TurnIds:
+    """The ids, from what is stored on the turn's first record."""
     try:
         text = encode([session_id, branch, offset, stored_ts])
     except EncodeError:
         text = encode([values.text_of(session_id), values.text_of(branch), offset, values.text_of(stored_ts)])
     digest = sha256(text).hexdigest()
-    return digest[:32], digest[32:48], text[:-1]
+    return TurnIds(digest[:32], digest[32:48], text[:-1])
 
 
 def _not_before(start_ns: int, end_ns: int, attributes: Attributes) -> int:

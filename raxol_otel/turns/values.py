@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from raxol_otel.canonical import encode, is_mapping, without_surrogates
-from raxol_otel.errors import EncodeError
+from raxol_otel.canonical import is_mapping, text_of, without_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,10 +41,11 @@ _TIME_NS_MAX: Final = 2**63 - 1
 _BARE: Final = re.compile(r":?([A-Za-z_]{1,40})", re.ASCII)
 _STRUCT: Final = re.compile(r"%([A-Za-z_][A-Za-z0-9_.]{0,63})\{", re.ASCII)
 _TUPLE: Final = re.compile(r"\{:([A-Za-z_][A-Za-z0-9_]{0,63})[,}]", re.ASCII)
-_INSIDE_ERROR: Final = re.compile(r"\{:error,\s*(.*)\}\s*", re.ASCII | re.DOTALL)
+_IN_ERROR: Final = re.compile(r"\{:error,\s*", re.ASCII)
 _PREFIX: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_.]{0,63}): ", re.ASCII)
 _PREFIX_ENDINGS: Final = ("Error", "Exception", "Timeout")
 _TOOL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]{0,63}", re.ASCII)
+_TOOL_NAME_CHARS_MAX: Final = 64
 _TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
 _DIGITS: Final = re.compile(r"[0-9]{1,15}", re.ASCII)
 # An error's text is only looked at this far.
@@ -103,19 +103,6 @@ def clean(text: str, limit: int = IDENTIFIER_CHARS_MAX) -> str:
     return without_surrogates(text)
 
 
-def text_of(value: Any) -> str:
-    """Any decoded value as a short text: text as it is, null as nothing, else its JSON."""
-    if type(value) is str:
-        return without_surrogates(value)
-    if value is None:
-        return ""
-    try:
-        return encode(value).decode()
-    except EncodeError:
-        # Not from a journal: what a program gave a live fold.
-        return without_surrogates(repr(value))
-
-
 def integer(value: int) -> AttributeValue:
     """An integer as an attribute value: as text beyond 64 bits."""
     return value if -_INT64 <= value < _INT64 else str(value)
@@ -146,9 +133,13 @@ def as_cost(value: Any) -> float | None:
     return None
 
 
-@lru_cache(4096)
 def tool_name(name: str) -> str:
     """The name when it may be a tool's, else `_OTHER`: some producers put a whole command line there."""
+    return _tool_name(name) if len(name) <= _TOOL_NAME_CHARS_MAX else OTHER
+
+
+@lru_cache(4096)
+def _tool_name(name: str) -> str:
     return name if _TOOL_NAME.fullmatch(name) else OTHER
 
 
@@ -165,9 +156,9 @@ def error_name(reason: Any) -> str:
     if type(reason) is not str:
         return OTHER
     text = reason[:_ERROR_TEXT_CHARS]
-    inside = _INSIDE_ERROR.fullmatch(text)
-    if inside:
-        text = inside[1]
+    outside = _IN_ERROR.match(text)
+    if outside:
+        text = text[outside.end() :].rstrip().removesuffix("}")
     match = _BARE.fullmatch(text) or _STRUCT.match(text) or _TUPLE.match(text)
     if match:
         return match[1]
