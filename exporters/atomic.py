@@ -18,7 +18,7 @@ _PREFIX_BYTES_MAX: Final = 200
 
 
 class AtomicFile:
-    """Writes bytes that become the file at `path` when all went well; till then, and after a failure, the old one stays.
+    """Writes bytes that become the file at `path` when all went well; till then, or after a failure, the old one stays.
 
     Every failure is an `ExportError`, after which nothing half-done is left. `example` is how to name such a file.
     """

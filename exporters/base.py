@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from raxol_otel.turns import Span
@@ -48,7 +48,12 @@ class Exporter(Protocol):
 
 
 class BaseExporter:
-    """The context manager that every exporter is."""
+    """The context manager that every exporter is.
+
+    `on_delivered`, where it is set, is called by an exporter that delivers a batch in parts, after each part.
+    """
+
+    on_delivered: Callable[[Sequence[Span]], None] | None = None
 
     def __enter__(self) -> Exporter:
         assert isinstance(self, Exporter)  # noqa: S101 - tells the type checkers what every subclass is

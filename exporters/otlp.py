@@ -32,6 +32,10 @@ __all__ = ["OtlpExporter", "RetryPolicy", "make_transport"]
 REQUEST_BYTES_MAX: Final = 3 * 2**20
 REQUEST_SPANS_MAX: Final = 2_000
 _MESSAGES_MAX: Final = 20
+# Tag and length of a span within the request.
+_OVERHEAD_BYTES: Final = 5
+
+_Encoded = tuple["Span", bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +78,11 @@ class OtlpExporter(BaseExporter):
     def export(self, spans: Sequence[Span]) -> ExportResult:
         """Deliver the spans; returns when all are taken or refused."""
         self._messages = []
-        encoded: list[bytes] = []
+        encoded: list[_Encoded] = []
         unsendable = 0
         for span in spans:
             try:
-                encoded.append(span_proto(span))
+                encoded.append((span, span_proto(span)))
             except (ValueError, OverflowError, TypeError, AttributeError, struct.error) as error:
                 unsendable += 1
                 self._say(f"span {span.span_id!s:.32} cannot be encoded: {error}")
@@ -95,33 +99,46 @@ class OtlpExporter(BaseExporter):
         """Close the connection."""
         self._transport.close()
 
-    def _deliver(self, batch: list[bytes]) -> int:
+    def _deliver(self, batch: list[_Encoded]) -> int:
         """Deliver one request's spans; how many were refused."""
         answer = self._send(batch)
         if answer.kind == "delivered":
             if answer.rejected or answer.message:
                 self._say(f"{self._config.endpoint} rejected {answer.rejected} spans: {answer.message or 'no reason'}")
+            self._done(batch)
             return min(answer.rejected, len(batch))
         if answer.kind == "too_large" and len(batch) > 1:
             middle = len(batch) // 2
             return self._deliver(batch[:middle]) + self._deliver(batch[middle:])
         if answer.kind == "too_large":
-            self._say(f"{self._config.endpoint} takes no span of {len(batch[0])} bytes: {answer.message}")
+            self._say(f"{self._config.endpoint} takes no span of {len(batch[0][1])} bytes: {answer.message}")
+            self._done(batch)
             return 1
         raise ExportError(f"{self._config.endpoint} refused the spans: {answer.message}")
 
-    def _send(self, batch: list[bytes]) -> Answer:
+    def _done(self, batch: list[_Encoded]) -> None:
+        if self.on_delivered is not None:
+            self.on_delivered([span for span, _ in batch])
+
+    def _send(self, batch: list[_Encoded]) -> Answer:
         """Send one request until it is taken or refused, within the policy's total time."""
-        body = self._envelope.wrap(batch)
+        body = self._envelope.wrap([encoded for _, encoded in batch])
         policy = self._policy
         deadline = self.clock() + policy.total
         pause = policy.first
         while True:
-            timeout = max(min(self._config.timeout, deadline - self.clock()), 0.001)
+            timeout = self._config.timeout
+            if policy.total > 0:
+                timeout = max(min(timeout, deadline - self.clock()), 0.001)
             answer = self._transport.send(body, timeout)
             if answer.kind != "retry":
                 return answer
-            wait = pause * self.jitter() if answer.wait_seconds is None else answer.wait_seconds
+            backoff = pause * self.jitter()
+            if answer.wait_seconds is None:
+                wait = backoff
+            else:
+                # Invited to come back at once, again and again, we still back off.
+                wait = answer.wait_seconds if pause == policy.first else max(answer.wait_seconds, backoff)
             if self.clock() + wait >= deadline:
                 raise ExportError(
                     f"{self._config.endpoint} could not be reached within {policy.total:g} s: {answer.message}",
@@ -136,15 +153,15 @@ class OtlpExporter(BaseExporter):
             self._messages.append(message)
 
 
-def _batches(encoded: list[bytes]) -> Iterator[list[bytes]]:
-    batch: list[bytes] = []
+def _batches(encoded: list[_Encoded]) -> Iterator[list[_Encoded]]:
+    batch: list[_Encoded] = []
     size = 0
-    for body in encoded:
-        if batch and (size + len(body) > REQUEST_BYTES_MAX or len(batch) >= REQUEST_SPANS_MAX):
+    for pair in encoded:
+        if batch and (size + len(pair[1]) > REQUEST_BYTES_MAX or len(batch) >= REQUEST_SPANS_MAX):
             yield batch
             batch, size = [], 0
-        batch.append(body)
-        size += len(body) + 5
+        batch.append(pair)
+        size += len(pair[1]) + _OVERHEAD_BYTES
     if batch:
         yield batch
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from raxol_otel.errors import UsageError
 
@@ -23,6 +24,16 @@ _TRACES_PATH: Final = "/v1/traces"
 _DEFAULT_TIMEOUT_SECONDS: Final = 10.0
 # The specification counts milliseconds, the Python SDK seconds; nobody waits a thousand seconds for one batch.
 _MILLISECONDS_FROM: Final = 1000.0
+# A field name of HTTP.
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
+_HINT: Final = "use http://localhost:4318 or the like"
+
+
+class _Setting(NamedTuple):
+    """A value and where it was given: an option or a variable."""
+
+    value: str
+    where: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +55,7 @@ class OtlpConfig:
     @property
     def is_secure(self) -> bool:
         """Whether the connection is encrypted."""
-        return self.endpoint.startswith("https://")
+        return urlsplit(self.endpoint).scheme == "https"
 
     @property
     def host(self) -> str:
@@ -69,94 +80,123 @@ class OtlpConfig:
         Raises `UsageError` for a value that cannot be used, naming where it comes from.
         """
         variables = os.environ if environment is None else environment
-        chosen = _protocol(protocol or _variable(variables, "PROTOCOL") or "http/protobuf")
+        chosen = _protocol(_setting(protocol, "--protocol", variables, "PROTOCOL"))
+        key, certificate = _file(variables, "CLIENT_KEY"), _file(variables, "CLIENT_CERTIFICATE")
+        if (key is None) != (certificate is None):
+            missing, given = ("CERTIFICATE", "KEY") if certificate is None else ("KEY", "CERTIFICATE")
+            raise UsageError(
+                f"OTEL_EXPORTER_OTLP_CLIENT_{given} is set without OTEL_EXPORTER_OTLP_CLIENT_{missing}",
+                "a client authenticates with both",
+            )
+        if timeout is not None and not 0 < timeout < float("inf"):
+            raise UsageError(f"--timeout {timeout:g} is no time to wait")
         return cls(
             endpoint=_endpoint(endpoint, chosen, variables),
             protocol=chosen,
-            headers={**_headers(_variable(variables, "HEADERS") or ""), **(headers or {})},
-            timeout=_timeout(_variable(variables, "TIMEOUT")) if timeout is None else timeout,
-            compression=_compression(compression or _variable(variables, "COMPRESSION") or "none"),
+            headers={**_headers(_setting(None, "", variables, "HEADERS")), **(headers or {})},
+            timeout=_timeout(_setting(None, "", variables, "TIMEOUT")) if timeout is None else timeout,
+            compression=_compression(_setting(compression, "--compression", variables, "COMPRESSION")),
             certificate=_file(variables, "CERTIFICATE"),
-            client_key=_file(variables, "CLIENT_KEY"),
-            client_certificate=_file(variables, "CLIENT_CERTIFICATE"),
+            client_key=key,
+            client_certificate=certificate,
         )
 
 
-def _variable(variables: Mapping[str, str], name: str) -> str | None:
-    for key in (f"OTEL_EXPORTER_OTLP_TRACES_{name}", f"OTEL_EXPORTER_OTLP_{name}"):
+def _setting(option: str | None, name: str, variables: Mapping[str, str], variable: str) -> _Setting | None:
+    """The option, else the variable for traces, else the one for all signals; empty counts as not given."""
+    if option is not None:
+        return _Setting(option, name)
+    for key in (f"OTEL_EXPORTER_OTLP_TRACES_{variable}", f"OTEL_EXPORTER_OTLP_{variable}"):
         value = variables.get(key, "").strip()
         if value:
-            return value
+            return _Setting(value, key)
     return None
 
 
-def _protocol(text: str) -> Protocol:
+def _protocol(setting: _Setting | None) -> Protocol:
+    if setting is None:
+        return "http/protobuf"
     for known in _PROTOCOLS:
-        if text == known:
+        if setting.value == known:
             return known
-    raise UsageError(f"OTLP protocol {text!r} is not known", f"use {' or '.join(_PROTOCOLS)}")
+    raise UsageError(f"{setting.where}: {setting.value!r} is no known protocol", f"use {' or '.join(_PROTOCOLS)}")
 
 
-def _compression(text: str) -> str:
-    if text not in _COMPRESSIONS:
-        raise UsageError(f"OTLP compression {text!r} is not known", f"use {', '.join(_COMPRESSIONS)}")
-    return text
+def _compression(setting: _Setting | None) -> str:
+    if setting is None:
+        return "none"
+    if setting.value not in _COMPRESSIONS:
+        raise UsageError(
+            f"{setting.where}: {setting.value!r} is no known compression", f"use {', '.join(_COMPRESSIONS)}"
+        )
+    return setting.value
 
 
-def _timeout(text: str | None) -> float:
-    if text is None:
+def _timeout(setting: _Setting | None) -> float:
+    if setting is None:
         return _DEFAULT_TIMEOUT_SECONDS
     try:
-        value = float(text)
+        value = float(setting.value)
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise UsageError(f"OTEL_EXPORTER_OTLP_TIMEOUT is {text!r}, which is no time")
+        raise UsageError(
+            f"{setting.where}: {setting.value!r} is no time to wait", "use seconds, or milliseconds from 1000 on"
+        )
     return value / 1000 if value >= _MILLISECONDS_FROM else value
 
 
-def _headers(text: str) -> dict[str, str]:
-    """`key=value,key=value` with URL-encoded values, as in W3C baggage."""
+def _headers(setting: _Setting | None) -> dict[str, str]:
+    """`key=value,key=value` with URL-encoded values, as in W3C baggage. Values may be secrets and are never told."""
     found: dict[str, str] = {}
-    for member in text.split(","):
+    for member in setting.value.split(",") if setting is not None else ():
         if not member.strip():
             continue
         key, equals, value = member.partition("=")
-        name = unquote(key).strip().lower()
-        if not equals or not name or not name.isascii() or any(letter in name for letter in " \t\r\n:"):
-            raise UsageError("OTEL_EXPORTER_OTLP_HEADERS has a member that is not key=value")
-        found[name] = unquote(value).strip()
+        name, text = unquote(key.strip()).lower(), unquote(value.strip())
+        if not equals or not _HEADER_NAME.fullmatch(name) or not text.isascii() or (text and not text.isprintable()):
+            where = setting.where if setting is not None else ""
+            raise UsageError(f"{where} has a member that is no header", "a header is NAME=VALUE, URL-encoded")
+        found[name] = text
     return found
 
 
 def _file(variables: Mapping[str, str], name: str) -> str | None:
-    path = _variable(variables, name)
-    if path is not None and not os.access(path, os.R_OK):
-        raise UsageError(f"OTEL_EXPORTER_OTLP_{name} names {path}, which cannot be read")
-    return path
+    setting = _setting(None, "", variables, name)
+    if setting is None:
+        return None
+    try:
+        with open(setting.value, "rb"):  # noqa: PTH123 - to see whether it can be
+            return setting.value
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{setting.where} names {setting.value}, which cannot be read") from error
 
 
 def _endpoint(option: str | None, protocol: Protocol, variables: Mapping[str, str]) -> str:
     """The URL to send to. Only the variable for traces is taken as it is; a base URL gets `/v1/traces` over HTTP."""
-    own = variables.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "").strip()
-    common = variables.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip()
-    url = option or own or common or _DEFAULT_ENDPOINTS[protocol]
+    setting = _setting(option, "--endpoint", variables, "ENDPOINT")
+    if setting is None:
+        setting = _Setting(_DEFAULT_ENDPOINTS[protocol], "the default")
+    url = setting.value
     if protocol == "grpc" and "://" not in url:
-        insecure = (_variable(variables, "INSECURE") or "").lower() == "true"
-        url = f"{'http' if insecure else 'https'}://{url}"
-    path = _url_path(url)
-    if path is None:
-        raise UsageError(f"OTLP endpoint {url!r} is no http or https URL", "use http://localhost:4318 or the like")
-    if protocol == "grpc" or (own and not option):
+        insecure = _setting(None, "", variables, "INSECURE")
+        is_insecure = insecure is not None and insecure.value.lower() == "true"
+        url = f"{'http' if is_insecure else 'https'}://{url}"
+    parts = _split(url)
+    if parts is None:
+        raise UsageError(f"{setting.where}: {setting.value!r} is no http or https URL", _HINT)
+    is_whole = setting.where.endswith("TRACES_ENDPOINT") or (option is not None and parts.path not in {"", "/"})
+    if protocol == "grpc" or is_whole:
         return url
-    return url.rstrip("/") + _TRACES_PATH if option is None or path in {"", "/"} else url
+    return parts._replace(path=parts.path.rstrip("/") + _TRACES_PATH).geturl()
 
 
-def _url_path(url: str) -> str | None:
-    """The path of an http or https URL; None when it is none."""
+def _split(url: str) -> SplitResult | None:
+    """The parts of an http or https URL; None when it is none."""
     try:
         parts = urlsplit(url)
-        valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        host = parts.hostname or ""
+        valid = parts.scheme in {"http", "https"} and bool(host) and ".." not in host and parts.port != 0
     except ValueError:
         return None
-    return parts.path if valid and url.isprintable() and " " not in url else None
+    return parts if valid and url.isprintable() and " " not in url else None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+# Set before the import: the library's own log lines are not ours to show.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 
 from raxol_otel import __version__
 from raxol_otel.errors import ExportError
-from raxol_otel.exporters.otlp_http import parse_response
+from raxol_otel.exporters.otlp_http import TLS_HINT, parse_response
 from raxol_otel.exporters.otlp_transport import Answer
 
 if TYPE_CHECKING:
@@ -33,6 +37,8 @@ _COMPRESSIONS: Final = {
     "gzip": grpc.Compression.Gzip,
     "deflate": grpc.Compression.Deflate,
 }
+# What no second try mends.
+_TLS_FAULTS: Final = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")
 _SHOWN_CHARS_MAX: Final = 200
 
 
@@ -68,10 +74,13 @@ class GrpcTransport:
         """Close the channel."""
         self._channel.close()
 
-    @staticmethod
-    def _answer(error: Any) -> Answer:
+    def _answer(self, error: Any) -> Answer:
         code: grpc.StatusCode = error.code()
-        details = " ".join(str(error.details() or "").split())[:_SHOWN_CHARS_MAX]
+        whole = " ".join(str(error.details() or "").split())
+        details = whole[:_SHOWN_CHARS_MAX]
+        for fault in _TLS_FAULTS:
+            if fault in whole:
+                raise ExportError(f"cannot send to {self._config.endpoint}: {fault}", TLS_HINT)
         message = f"gRPC {code.name}: {details}" if details else f"gRPC {code.name}"
         wait = _retry_delay(error)
         if code in _RETRYABLE:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import socket
+import threading
+import time
 import zlib
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -11,12 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 import urllib3
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from urllib3.util import parse_url
 
 from raxol_otel import __version__
 from raxol_otel.errors import ExportError
 from raxol_otel.exporters.otlp_transport import Answer
 
 if TYPE_CHECKING:
+    from urllib3.connection import HTTPConnection
+
     from raxol_otel.exporters.otlp_config import OtlpConfig
 
 __all__ = ["HttpTransport", "parse_response"]
@@ -26,6 +33,9 @@ _TOO_LARGE: Final = 413
 # An answer is a few dozen bytes; a web page is not read to its end.
 _ANSWER_BYTES_MAX: Final = 64 * 1024
 _SHOWN_CHARS_MAX: Final = 200
+# What no second try mends.
+_TLS_FAULTS: Final = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER", "certificate verify failed", "wrong version")
+TLS_HINT: Final = "check OTEL_EXPORTER_OTLP_CERTIFICATE and the scheme of the endpoint"
 _WAIT_SECONDS_MAX: Final = 3600.0
 
 
@@ -47,39 +57,52 @@ class HttpTransport:
                 "key_file": config.client_key,
                 "cert_file": config.client_certificate,
             }
-        self._pool = urllib3.PoolManager(
-            num_pools=1, retries=False, **{key: value for key, value in tls.items() if value}
+        pool = urllib3.connection_from_url(
+            config.endpoint, maxsize=1, retries=False, **{key: value for key, value in tls.items() if value}
         )
+        self._pool = pool
+        self._path = parse_url(config.endpoint).request_uri
+        self._connections: list[Any] = []
+        _watch(pool, self._connections)
 
     def send(self, body: bytes, timeout_seconds: float) -> Answer:
         """Send the request; what happened as an answer."""
+        deadline = time.monotonic() + timeout_seconds
+        # The library's timeout is of each byte: an answer that drips would outlast any.
+        watchdog = threading.Timer(timeout_seconds + 0.1, self._cut)
+        watchdog.start()
         try:
-            response = self._pool.request(
+            response = self._pool.urlopen(
                 "POST",
-                self._config.endpoint,
+                self._path,
                 body=_compressed(body, self._config.compression),
                 headers=self._headers,
                 timeout=urllib3.Timeout(total=timeout_seconds),
                 redirect=False,
                 preload_content=False,
             )
-            content = response.read(_ANSWER_BYTES_MAX)
-            if len(content) == _ANSWER_BYTES_MAX:
-                response.close()  # a long page: no connection to use again
-            response.release_conn()
-        except urllib3.exceptions.SSLError as error:
-            raise self._unusable(
-                error, "check OTEL_EXPORTER_OTLP_CERTIFICATE and the scheme of the endpoint"
-            ) from error
+            content = _read(response, deadline)
+        except TimeoutError:
+            return Answer("retry", "timed out")
         except urllib3.exceptions.HTTPError as error:
-            return Answer("retry", _why(error))
+            reason = _why(error)
+            if any(word in reason for word in _TLS_FAULTS):
+                raise self._unusable(error, TLS_HINT) from error
+            return Answer("retry", reason)
         except (OSError, ValueError) as error:
             raise self._unusable(error, None) from error
+        finally:
+            watchdog.cancel()
         return self._answer(response.status, response.headers, content)
 
     def close(self) -> None:
         """Close the connection."""
-        self._pool.clear()
+        self._pool.close()
+
+    def _cut(self) -> None:
+        for connection in self._connections:
+            with contextlib.suppress(OSError, AttributeError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
 
     def _answer(self, status: int, headers: urllib3.HTTPHeaderDict, content: bytes) -> Answer:
         if 200 <= status < 300:  # noqa: PLR2004 - the class of success
@@ -95,6 +118,18 @@ class HttpTransport:
         return ExportError(f"cannot send to {self._config.endpoint}: {_why(error)}", hint)
 
 
+def _watch(pool: Any, connections: list[Any]) -> None:
+    """Let the pool's newest connection stand in the list."""
+    kind: type[HTTPConnection] = pool.ConnectionCls
+
+    class Watched(kind):  # type: ignore[misc,valid-type] # HTTP's or HTTPS'
+        def connect(self) -> None:
+            super().connect()
+            connections[:] = [self]
+
+    pool.ConnectionCls = Watched
+
+
 def parse_response(content: bytes, endpoint: str) -> Answer:
     """The answer in an ExportTraceServiceResponse. Raises `ExportError` when it is none."""
     response = ExportTraceServiceResponse()
@@ -107,6 +142,22 @@ def parse_response(content: bytes, endpoint: str) -> Answer:
         ) from error
     partial = response.partial_success
     return Answer("delivered", partial.error_message[:_SHOWN_CHARS_MAX], rejected=max(partial.rejected_spans, 0))
+
+
+def _read(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
+    """The answer's body, or the start of a long one. Raises `TimeoutError` for one that drips beyond the deadline."""
+    content = b""
+    while len(content) < _ANSWER_BYTES_MAX:
+        part = response.read1(_ANSWER_BYTES_MAX)
+        if not part:
+            response.release_conn()
+            return content
+        content += part
+        if time.monotonic() > deadline:
+            response.close()
+            raise TimeoutError
+    response.close()  # a long page: no connection to use again
+    return content
 
 
 def _compressed(body: bytes, compression: str) -> bytes:
@@ -159,6 +210,6 @@ def _why(error: Exception) -> str:
         if not isinstance(inner, BaseException) or inner is reason:
             break
         reason = inner
-    if isinstance(reason, OSError) and reason.strerror:
-        return reason.strerror
-    return str(reason).rpartition(": ")[2] or type(reason).__name__
+    text = reason.strerror if isinstance(reason, OSError) and reason.strerror else str(reason).rpartition(": ")[2]
+    shown = "".join(letter for letter in text[:_SHOWN_CHARS_MAX] if letter.isprintable())
+    return shown or type(reason).__name__

@@ -131,7 +131,9 @@ def _value(value: AttributeValue) -> bytes:
     if isinstance(value, bool):
         return b'"boolValue":true' if value else b'"boolValue":false'
     if isinstance(value, int):
-        return b'"intValue":"%d"' % value
+        if -(2**63) <= value < 2**63:
+            return b'"intValue":"%d"' % value
+        return b'"stringValue":"%d"' % value
     # The JSON mapping of protobuf writes what is no number as text.
     if math.isfinite(value):
         return b'"doubleValue":%b' % orjson.dumps(value)

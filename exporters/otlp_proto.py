@@ -6,6 +6,7 @@ trace.proto, common.proto and resource.proto.
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +29,7 @@ _TAG: Final = {number: bytes([number << 3 | 2]) for number in range(1, 16)}
 _TIMES: Final = struct.Struct("<BQBQ")  # fields 7 and 8, fixed64
 _EVENT_TIME: Final = struct.Struct("<BQ")
 _DOUBLE: Final = struct.Struct("<Bd")
+_HEX: Final = re.compile("[0-9a-f]+")
 _ONE_BYTE: Final = [bytes([number]) for number in range(128)]
 
 _cache: dict[tuple[str, str], bytes] = {}
@@ -53,15 +55,12 @@ class ProtoEnvelope:
 
 
 def span_proto(span: Span) -> bytes:
-    """One span as a Span message. Raises `ValueError` for ids that are not hex of the right length."""
-    trace_id, span_id = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
-    if len(trace_id) != 16 or len(span_id) != 8:  # noqa: PLR2004 - the sizes of OTLP's ids
-        message = f"ids of {len(trace_id)} and {len(span_id)} bytes; OTLP has 16 and 8"
-        raise ValueError(message)
+    """One span as a Span message. Raises `ValueError` for ids that are not lower-case hex of the right length."""
+    trace_id, span_id = _id(span.trace_id, 16), _id(span.span_id, 8)
     name = _text(span.name)
     parts = [b"\x0a\x10", trace_id, b"\x12\x08", span_id]
     if span.parent_id:
-        parts += (b"\x22\x08", bytes.fromhex(span.parent_id))
+        parts += (b"\x22\x08", _id(span.parent_id, 8))
     parts += (b"\x2a", varint(len(name)), name, _KIND_INTERNAL, _TIMES.pack(0x39, span.start_ns, 0x41, span.end_ns))
     for key, value in span.attributes.items():
         if type(value) is str:
@@ -95,7 +94,14 @@ def _event(event: SpanEvent) -> bytes:
 
 
 def _link(link: Link) -> bytes:
-    return field(1, bytes.fromhex(link.trace_id)) + field(2, bytes.fromhex(link.span_id))
+    return field(1, _id(link.trace_id, 16)) + field(2, _id(link.span_id, 8))
+
+
+def _id(text: str, size: int) -> bytes:
+    if not _HEX.fullmatch(text) or len(text) != 2 * size:
+        message = f"an id that is not {2 * size} lower-case hex digits"
+        raise ValueError(message)
+    return bytes.fromhex(text)
 
 
 def _key_value(key: str, value: AttributeValue) -> bytes:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from raxol_otel import catalogue as names
 from raxol_otel.errors import JournalDamaged, JournalUnreadable
+from raxol_otel.exporters.base import BaseExporter
 from raxol_otel.exporters.limits import Limits
 from raxol_otel.exporters.sources import open_sources
 from raxol_otel.journal.health import State, measure, state_of
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from raxol_otel.exporters.base import Exporter
+    from raxol_otel.exporters.base import Exporter, ExportResult
     from raxol_otel.exporters.sources import Found
     from raxol_otel.exporters.state import DeliveryState
     from raxol_otel.journal.damage import Damage
@@ -272,21 +273,33 @@ class _Session:
             for span in spans:
                 if span.role == "turn":
                     span.attributes[names.JOURNAL_DAMAGED] = True
-        self.options.limits.apply(spans)
         state = self.options.state
         if state is not None:
             unsent = state.undelivered(spans)
             self.report.already += len(spans) - len(unsent)
             spans = unsent
-            if not spans:
-                return
-        result = self.exporter.export(spans)
-        if state is not None:
-            # Refused spans too: they were refused for good.
-            state.remember(spans)
+        if not spans:
+            return
+        result = self._delivered(spans, state)
         self.report.spans += result.accepted
         totals = self.totals
         totals.accepted += result.accepted
         totals.rejected += result.rejected
         if result.message:
             totals.messages.append(result.message)
+
+    def _delivered(self, spans: list[Span], state: DeliveryState | None) -> ExportResult:
+        """Hand the spans to the exporter; what it delivers is remembered, part by part where it says so."""
+        limits, exporter = self.options.limits, self.exporter
+        if state is None:
+            limits.apply(spans)
+            return exporter.export(spans)
+        # Before limits leave nothing to know a span by.
+        keys = {id(span): state.key(span) for span in spans}
+        limits.apply(spans)
+        if isinstance(exporter, BaseExporter):
+            exporter.on_delivered = lambda part: state.remember_keys(keys[id(span)] for span in part)
+        result = exporter.export(spans)
+        # Refused spans too: they were refused for good.
+        state.remember_keys(keys.values())
+        return result

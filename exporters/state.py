@@ -48,7 +48,8 @@ class StateLock:
     """Holds a state file for one replay. Raises `UsageError` when another replay holds it."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(f"{os.fspath(path)}.lock")
+        # By its real name: the same file may be named in several ways.
+        self.path = Path(f"{os.path.realpath(path)}.lock")
         try:
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -118,7 +119,16 @@ class DeliveryState:
 
     def remember(self, spans: Iterable[Span]) -> None:
         """The spans were delivered: keep that, durably against the end of this process."""
-        rows = [(self._destination, _span_key(span), _outcome(span)) for span in spans]
+        self.remember_keys([self.key(span) for span in spans])
+
+    @staticmethod
+    def key(span: Span) -> tuple[bytes, str]:
+        """What a span is known by: its id and its outcome."""
+        return _span_key(span), _outcome(span)
+
+    def remember_keys(self, keys: Iterable[tuple[bytes, str]]) -> None:
+        """As `remember`, by the keys that the spans had."""
+        rows = [(self._destination, *key) for key in keys]
         try:
             with self._database:
                 self._database.executemany("INSERT OR IGNORE INTO delivered VALUES (?, ?, ?)", rows)
@@ -129,7 +139,8 @@ class DeliveryState:
         """The last offset that the session had when it was last replayed to the end."""
         try:
             row = self._database.execute(
-                "SELECT last_offset FROM position WHERE destination = ? AND session = ?", (self._destination, session)
+                "SELECT last_offset FROM position WHERE destination = ? AND session = ?",
+                (self._destination, _plain(session)),
             ).fetchone()
         except sqlite3.Error as error:
             raise self._failed(error) from error
@@ -137,7 +148,7 @@ class DeliveryState:
 
     def advance(self, session: str, last_offset: int) -> None:
         """The session was replayed to its end, which was at this offset."""
-        row = (self._destination, session, str(last_offset))
+        row = (self._destination, _plain(session), str(last_offset))
         try:
             with self._database:
                 self._database.execute("INSERT OR REPLACE INTO position VALUES (?, ?, ?)", row)
@@ -159,7 +170,8 @@ class DeliveryState:
     def _connect_error(self) -> str | None:
         """Open the file, making it where it is not there; why it is unusable, or None."""
         try:
-            database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS)
+            # As a path from the root no name means anything else to SQLite.
+            database = sqlite3.connect(self.path.absolute(), timeout=_BUSY_SECONDS)
         except sqlite3.Error as error:
             raise self._unopened(error) from error
         try:
@@ -172,7 +184,9 @@ class DeliveryState:
                     f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {_APPLICATION_ID};"
                     f" PRAGMA user_version = {_VERSION}; COMMIT;"
                 )
-            elif application != _APPLICATION_ID:
+            elif application != _APPLICATION_ID or not {"delivered", "destination", "position"} <= {
+                row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            }:
                 return self._refused(database, "not a state file of ours")
             elif version > _VERSION:
                 return self._refused(database, f"of a newer version ({version})")
@@ -208,6 +222,11 @@ class DeliveryState:
         return ExportError(
             f"cannot keep the state file {self.path}: {error}", "what was sent since is sent again by the next run"
         )
+
+
+def _plain(name: str) -> str:
+    # A path may hold bytes that are no text.
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _span_key(span: Span) -> bytes:

@@ -90,6 +90,8 @@ def replay_with_workers(
 def _workers(count: int, setup: dict[str, Any]) -> Generator[list[subprocess.Popen[str]]]:
     """The processes; whatever happens, none of them outlives this."""
     processes: list[subprocess.Popen[str]] = []
+    # An interrupt of the terminal's is the parent's to handle: workers are born with it blocked.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         for _ in range(count):
             process = subprocess.Popen(
@@ -102,8 +104,10 @@ def _workers(count: int, setup: dict[str, Any]) -> Generator[list[subprocess.Pop
             )
             processes.append(process)
             _write(process, setup)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         yield processes
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for process in processes:
             process.terminate()
         for process in processes:
@@ -167,17 +171,31 @@ def _add(report: ReplayReport, answer: dict[str, Any]) -> None:
 
 def main() -> int:
     """Be a worker: a setup line, then a session a line on standard input; an answer a line on standard output."""
-    # The terminal sends an interrupt to every process of the group; the parent decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     # Whatever a library prints must not get between the answers.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    tasks = open(sys.stdin.fileno(), encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
-    setup = json.loads(tasks.readline())
-    for answer in _answers(setup, tasks):
+    lines = _lines()
+    setup = json.loads(next(lines))
+    for answer in _answers(setup, lines):
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
     return 0
+
+
+def _lines() -> Iterator[str]:
+    """The lines of standard input. Its end is the parent's end: the worker stops at once, whatever it does."""
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def read() -> None:
+        with open(sys.stdin.fileno(), encoding="utf-8", errors="surrogateescape", closefd=False) as source:
+            for line in source:
+                lines.put(line)
+        os._exit(1)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        yield lines.get()
 
 
 def _answers(setup: dict[str, Any], lines: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -187,7 +205,9 @@ def _answers(setup: dict[str, Any], lines: Iterable[str]) -> Iterator[dict[str, 
             state = None
             if setup["state"] is not None:
                 state = stack.enter_context(DeliveryState(setup["state"], config.endpoint))
-            exporter = OtlpExporter(config, replay_proto_envelope(), policy=RetryPolicy(**setup["policy"]))
+            exporter = OtlpExporter(
+                config, replay_proto_envelope(), policy=RetryPolicy(**setup["policy"]), notice=_notice
+            )
             stack.callback(exporter.abort)
             options = ReplayOptions(
                 config=FoldConfig(**setup["config"]),
@@ -202,6 +222,11 @@ def _answers(setup: dict[str, Any], lines: Iterable[str]) -> Iterator[dict[str, 
                 yield _replayed(json.loads(line), exporter, options)
         except RaxolError as error:
             yield {"failed": str(error), "hint": error.hint, "usage": not isinstance(error, ExportError)}
+
+
+def _notice(message: str) -> None:
+    sys.stderr.write(message + "\n")
+    sys.stderr.flush()
 
 
 def _replayed(task: dict[str, Any], exporter: OtlpExporter, options: ReplayOptions) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from raxol_otel.turns import FoldConfig
+from raxol_otel.turns import FoldConfig, fold
 from tests.test_fold import (
     ASK,
     BEGIN,
@@ -264,3 +264,11 @@ def test_repeated_observations_give_no_span_id_twice() -> None:
     """Of an observed turn too, an offset makes one span."""
     assert repeated(Folded(PROMPTED, called(2, "completed", "a"), called(2, "completed", "b")).spans) == []
     assert repeated(Folded(PROMPTED, PROMPTED, ENDED).spans) == []
+
+
+def test_fold_gives_what_feeding_gives() -> None:
+    """The generator is the same fold; it asks for no record before the last one's spans are taken."""
+    records = [record(1, START), item(2, "message"), record(3, CANCEL), record(4, START, "t2")]
+    config = FoldConfig(agent_name="a")
+    assert list(fold(records, "s", config=config)) == Folded(*records, config=config).spans
+    assert next(fold(iter([item(1, "message"), record(2, START), "no record"]), "s")).name == "message"  # type: ignore[arg-type]

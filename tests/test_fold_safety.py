@@ -341,7 +341,10 @@ FIELDS: Final = st.lists(
             *((key, value) for key in ("ts", "turn_id", "kind", "tier", "family", "payload") for value in ODD),
             *(("id", value) for value in (None, "7", 1.5, True)),
             *(("branch_id", value) for value in ("main", "b", *ODD)),
-            *(("ts", value) for value in (1, DAY, DAY * 1000, DAY * 10**9, "2026-08-04", "2026-08-04T01:00:00Z")),
+            *(
+                ("ts", value)
+                for value in (1, DAY, DAY * 1000, DAY * 10**9, 10**16, "2026-08-04", "2026-08-04T01:00:00Z")
+            ),
             *(("traceparent", f"00-{n:032x}-{n:016x}-01") for n in range(3)),
             *(("provenance", {"trust": trust}) for trust in ("tainted", "trusted")),
             *(("session_id", value) for value in ("other", *ODD)),

@@ -1,9 +1,9 @@
-"""`raxol-otel replay --to otlp` as its users meet it: killed, stopped, refused, resumed, with one process or several."""
+"""`raxol-otel replay --to otlp` as its users meet it: exit codes, waiting, one at a time, what grows, archives."""
 
 from __future__ import annotations
 
 import os
-import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,13 +23,12 @@ from raxol_otel.journal import iter_records
 from raxol_otel.turns import fold
 from tests.conftest import ROOT
 from tests.exporter_contract import MAIN, environment, raxol, turn_records, turns_records, write_session
-from tests.otlp_receiver import Action, Grpc, Hang, Partial, Receiver, Request, Status, attributes
+from tests.otlp_receiver import Action, Partial, Receiver, Request, Status, attributes
 from tests.test_otlp_transport import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-STOP_SECONDS: Final = 2.0
 PATIENCE_SECONDS: Final = 30.0
 JOBS: Final = pytest.mark.parametrize("jobs", ["1", "2"])
 
@@ -213,7 +212,7 @@ def test_a_receiver_that_stays_away(tmp_path: Path, jobs: str) -> None:
     receiver = Receiver(port=free_port())
     began = time.monotonic()
     done = replayed(tmp_path, *to(receiver), "--jobs", jobs, "--retry-for", "1")
-    assert time.monotonic() - began < 10.0
+    assert time.monotonic() - began < PATIENCE_SECONDS
     assert done.returncode == 3
     (error,) = errors(done.stderr)
     assert receiver.http_endpoint in error
@@ -233,12 +232,12 @@ def test_a_receiver_that_comes_back(tmp_path: Path, jobs: str, *, grpc: bool) ->
         ExitStack() as stack,
         started(tmp_path, *to(receiver, grpc=grpc), "--jobs", jobs, "--retry-for", "20") as child,
     ):
-        time.sleep(1.5)
+        told = wait_for(lambda: "; trying again in " in child.said, 8.0)
         stack.enter_context(receiver)
         assert child.process.wait(PATIENCE_SECONDS) == 0
         assert delivered(receiver) == dict.fromkeys(spans, 1)
     assert errors(child.said) == []
-    assert "; trying again in " in child.said
+    assert told
 
 
 def test_the_libraries_say_nothing_of_their_own(tmp_path: Path) -> None:
@@ -273,3 +272,97 @@ def test_a_second_replay_with_the_same_state_is_refused(tmp_path: Path, jobs: st
         assert delivered(receiver) == dict.fromkeys(spans, 1)
     assert second.returncode == 2
     assert errors(second.stderr) == [f"Error: the state file {tmp_path}/state is in use by another replay"]
+
+
+# -- what grows, what is packed, and a receiver of its own
+
+
+@JOBS
+def test_a_journal_that_grows_while_it_is_replayed(tmp_path: Path, jobs: str) -> None:
+    """Written to in halves of lines all the time; in the end every span is there with its last outcome."""
+    sessions(tmp_path, 1, turns=1)
+    path = tmp_path / "s" / "000" / "journal" / "000001.jsonl"
+    enough = threading.Event()
+
+    def write() -> None:
+        for record in turns_records(2_000, start=1):
+            line = encode(record) + b"\n"
+            with path.open("ab", buffering=0) as file:
+                file.write(line[: len(line) // 2])
+                time.sleep(0.001)
+                file.write(line[len(line) // 2 :])
+            if enough.is_set():
+                return
+
+    with Receiver() as receiver:
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            runs = [replayed(tmp_path, *to(receiver), "--jobs", jobs) for _ in range(2)]
+        finally:
+            enough.set()
+            writer.join()
+        runs += [replayed(tmp_path, *to(receiver), "--jobs", jobs) for _ in range(2)]
+        found = delivered(receiver)
+    assert [run.returncode for run in runs] == [0] * 4
+    assert "replayed 0 spans" in runs[3].stderr
+    assert expected(tmp_path) <= {*found}
+    assert {span_id for span_id, _ in found} == {span_id for span_id, _ in expected(tmp_path)}
+    assert {*found.values()} == {1}
+
+
+@JOBS
+def test_a_tar_is_remembered_too(tmp_path: Path, jobs: str) -> None:
+    """A second run of the archive sends nothing; one that has grown under the same name only what is new."""
+    sessions(tmp_path, 2, turns=1)
+
+    def pack() -> None:
+        with tarfile.open(tmp_path / "s.tar.gz", "w:gz") as archive:
+            archive.add(tmp_path / "s", "night")
+
+    options = ("replay", tmp_path / "s.tar.gz", "--to", "otlp", "--state", tmp_path / "state", "--jobs", jobs)
+    with Receiver() as receiver:
+        pack()
+        first, second = (raxol(*options, *to(receiver)) for _ in range(2))
+        spans = sessions_of_three(tmp_path)
+        pack()
+        third = raxol(*options, *to(receiver))
+        assert delivered(receiver) == dict.fromkeys(spans, 1)
+    assert [done.returncode for done in (first, second, third)] == [0, 0, 0]
+    assert [done.stderr.split(" of ")[0] for done in (first, second, third)] == [
+        "replayed 4 spans",
+        "replayed 0 spans",
+        "replayed 6 spans",
+    ]
+    assert third.stderr.endswith("; 4 were delivered before\n")
+
+
+def sessions_of_three(folder: Path) -> set[tuple[str, str]]:
+    """The folder's two sessions with a second turn each, and a third; all their spans."""
+    shutil.rmtree(folder / "s")
+    for name, turns in (("000", 2), ("001", 2), ("002", 1)):
+        write_session(folder / "s" / name, turns_records(turns))
+    return expected(folder)
+
+
+@pytest.mark.parametrize("grpc", [False, True], ids=["http", "grpc"])
+def test_a_receiver_in_a_process_of_its_own(tmp_path: Path, *, grpc: bool) -> None:
+    """What it writes down are the ids of all spans, each once."""
+    spans = sessions(tmp_path, 4)
+    command = [sys.executable, "-m", "tests.otlp_receiver", "--spans-file", str(tmp_path / "ids")]
+    with subprocess.Popen(
+        [*command, *(["--grpc"] if grpc else [])],
+        cwd=ROOT,
+        env=environment(measured=False),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as receiver:
+        try:
+            assert receiver.stdout is not None
+            endpoint = f"http://127.0.0.1:{int(receiver.stdout.readline())}"
+            protocol = "grpc" if grpc else "http/protobuf"
+            done = replayed(tmp_path, "--endpoint", endpoint, "--protocol", protocol, "--jobs", "2")
+        finally:
+            receiver.terminate()
+    assert (done.returncode, errors(done.stderr)) == (0, [])
+    assert sorted((tmp_path / "ids").read_text().split()) == sorted(span_id for span_id, _ in spans)

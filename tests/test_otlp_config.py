@@ -340,10 +340,11 @@ def test_a_file_that_cannot_be_read_names_variable_and_path(
     assert str(path) in said
 
 
-def test_a_key_alone_authenticates_nobody(tmp_path: Path) -> None:
-    """The certificate that it belongs to is missing, and named."""
+@pytest.mark.parametrize(("given", "missing"), [("KEY", "CERTIFICATE"), ("CERTIFICATE", "KEY")])
+def test_a_key_and_its_certificate_go_together(tmp_path: Path, given: str, missing: str) -> None:
+    """The one that is missing is named; the library of gRPC would end the process."""
     (tmp_path / "given.pem").write_text("pem")
-    assert "CLIENT_CERTIFICATE" in refusal({f"{COMMON}CLIENT_KEY": str(tmp_path / "given.pem")})
+    assert f"CLIENT_{missing}" in refusal({f"{COMMON}CLIENT_{given}": str(tmp_path / "given.pem")}, protocol="grpc")
 
 
 @pytest.mark.parametrize("endpoint", BAD_ENDPOINTS)
@@ -390,7 +391,8 @@ def test_the_command_names_a_file_that_it_may_not_read() -> None:
         path.write_text("pem")
         path.chmod(0)
         # Loaded first: the Python that runs this may be out of another user's reach.
-        become = f"import os, logging, raxol_otel.cli, raxol_otel.exporters.otlp_replay\nos.getuid() or os.setuid({NOBODY})"
+        load = "import os, logging, raxol_otel.cli, raxol_otel.exporters.otlp_replay"
+        become = f"{load}\nos.getuid() or os.setuid({NOBODY})"
         variables = {f"{COMMON}CERTIFICATE": str(path)}
         done = raxol("replay", session, "--to", "otlp", before=become, variables=variables)
     assert done.returncode == 2
