@@ -24,7 +24,7 @@ from raxol_otel.journal.codec import decode, encode
 from tests.conftest import json_values
 
 # Drawing values of any kind is slow.
-FEWER: Final = settings(max_examples=settings().max_examples // 3)
+FEWER: Final = settings(max_examples=settings().max_examples // 5)
 
 
 class Word(enum.StrEnum):

@@ -123,7 +123,7 @@ def replayed(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 def errors(said: str) -> list[str]:
     """The lines that tell a mistake, after checking that nothing else went wrong."""
-    assert "Traceback" not in said
+    assert "Traceback" not in said, said
     return [line for line in said.splitlines() if line.startswith("Error: ")]
 
 
@@ -240,6 +240,19 @@ def test_a_receiver_that_comes_back(tmp_path: Path, jobs: str, *, grpc: bool) ->
     assert told
 
 
+@JOBS
+def test_what_the_receiver_says_forges_no_line(tmp_path: Path, jobs: str) -> None:
+    """Neither a line of ours nor anything that a terminal would obey, whichever process tells it."""
+    sessions(tmp_path, 1)
+    evil = "wait\x1b[31m\nError: forged\r\u202e"
+    with Receiver(script=[Status(503, "0", evil), Partial(1, evil)]) as receiver:
+        done = replayed(tmp_path, *to(receiver), "--jobs", jobs)
+    assert "trying again in" in done.stderr
+    assert done.returncode == 3
+    assert [error for error in errors(done.stderr) if "forged" in error[:20]] == []
+    assert all(letter.isprintable() or letter == "\n" for letter in done.stderr)
+
+
 def test_the_libraries_say_nothing_of_their_own(tmp_path: Path) -> None:
     """Standard error has our lines only, also where gRPC fails in a handshake."""
     sessions(tmp_path, 1)
@@ -304,7 +317,7 @@ def test_a_journal_that_grows_while_it_is_replayed(tmp_path: Path, jobs: str) ->
             writer.join()
         runs += [replayed(tmp_path, *to(receiver), "--jobs", jobs) for _ in range(2)]
         found = delivered(receiver)
-    assert [run.returncode for run in runs] == [0] * 4
+    assert [(run.returncode, errors(run.stderr)) for run in runs] == [(0, [])] * 4
     assert "replayed 0 spans" in runs[3].stderr
     assert expected(tmp_path) <= {*found}
     assert {span_id for span_id, _ in found} == {span_id for span_id, _ in expected(tmp_path)}

@@ -155,7 +155,9 @@ def test_stopping_while_workers_start_leaves_nothing_behind(tmp_path: Path, numb
             with started(tmp_path, *to(receiver), "--jobs", "3") as child:
                 assert wait_for(lambda: bool(child.workers()))
                 time.sleep(seconds)
+                began = time.monotonic()
                 stop(child.process.pid, number)
                 assert child.process.wait(PATIENCE_SECONDS) == ENDS[number][0]
-                assert child.gone(STOP_SECONDS)
+                assert time.monotonic() - began < STOP_SECONDS
+                assert child.alive() == []
                 assert child.said == f"{ENDS[number][1]}\n"

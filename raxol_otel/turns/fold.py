@@ -36,9 +36,8 @@ _LOOP_TYPES: Final = CONVERSATIONAL_TYPES | names.QUIET_TYPES | {"item_delta"}
 _ITEM_RECORDS: Final = ("item_started", "item_completed")
 _OFFSET_BITS_MAX: Final = 3_400
 _INT64: Final = 2**63
-# A stored time in this range is in microseconds, as the contract has it.
-_MICROSECONDS_MIN: Final = 10**14
-_MICROSECONDS_MAX: Final = 10**17
+_MICROSECONDS_MIN: Final = values.MICROSECONDS_MIN
+_MICROSECONDS_MAX: Final = values.MICROSECONDS_MAX
 
 
 @dataclass(frozen=True, slots=True)

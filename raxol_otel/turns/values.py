@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IDENTIFIER_CHARS_MAX",
+    "MICROSECONDS_MAX",
+    "MICROSECONDS_MIN",
     "OTHER",
     "as_cost",
     "as_count",
@@ -38,6 +40,9 @@ IDENTIFIER_CHARS_MAX: Final = 1024
 
 _INT64: Final = 2**63
 _TIME_NS_MAX: Final = 2**63 - 1
+# A stored time in this range is in microseconds, as the contract has it, and a time that nanoseconds can say.
+MICROSECONDS_MIN: Final = 10**14
+MICROSECONDS_MAX: Final = 2**63 // 1000
 _BARE: Final = re.compile(r":?([A-Za-z_]{1,40})", re.ASCII)
 _STRUCT: Final = re.compile(r"%([A-Za-z_][A-Za-z0-9_.]{0,63})\{", re.ASCII)
 _TUPLE: Final = re.compile(r"\{:([A-Za-z_][A-Za-z0-9_]{0,63})[,}]", re.ASCII)
@@ -59,7 +64,7 @@ def time_ns(value: Any) -> int | None:
     read (without a zone it is UTC).
     """
     if type(value) is int:
-        if 10**14 <= value < 10**17:
+        if MICROSECONDS_MIN <= value < MICROSECONDS_MAX:
             return value * 1000
         return _by_magnitude(value)
     if type(value) is float:
