@@ -120,12 +120,13 @@ class _Turns:
         return " ".join(words)
 
     def _odd_float(self) -> float:
-        """A float that orjson spells in another way: a small one of one digit, or a large one."""
+        """A float that orjson spells in another way: a small one of few digits, or a large one."""
         exponent = self._random.choice((-9, -7, -6, 15, 16, 18))
-        digits = 0 if exponent < 0 else self._random.randint(0, 15)
-        value = float(f"{self._random.uniform(1, 9.4):.{digits}f}e{exponent}")
-        assert encode(value) != orjson.dumps(value)
-        return value
+        while True:
+            digits = self._random.randint(0, 2 if exponent < 0 else 15)
+            value = float(f"{self._random.uniform(1, 9.4):.{digits}f}e{exponent}")
+            if encode(value) != orjson.dumps(value):
+                return value
 
     def payloads(self, turn: int, first: int) -> Iterator[tuple[bytes, bytes]]:
         """The record types and payloads of the turn whose first record has the offset `first`."""
