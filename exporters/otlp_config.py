@@ -183,6 +183,9 @@ def _endpoint(option: str | None, protocol: Protocol, variables: Mapping[str, st
         is_insecure = insecure is not None and insecure.value.lower() == "true"
         url = f"{'http' if is_insecure else 'https'}://{url}"
     parts = _split(url)
+    if parts is not None and "@" in parts.netloc:
+        # Told without the URL: a password in it would end up in logs.
+        raise UsageError(f"{setting.where} holds a user or password", "use --header authorization=...")
     if parts is None:
         raise UsageError(f"{setting.where}: {setting.value!r} is no http or https URL", _HINT)
     is_whole = setting.where.endswith("TRACES_ENDPOINT") or (option is not None and parts.path not in {"", "/"})

@@ -39,6 +39,8 @@ HOLD_BYTES_MAX: Final = 4 * 2**20
 BATCH_SPANS: Final = 2_000
 # So many children may wait for their turn before they leave without it.
 WAITING_SPANS_MAX: Final = 10_000
+# Different messages of an exporter that a report keeps.
+MESSAGES_MAX: Final = 20
 # A turn of a journal whose writer cannot be told is held back until its last record is this old.
 SETTLE_SECONDS: Final = 3600.0
 
@@ -87,7 +89,18 @@ class ReplayReport:
     sessions: list[SessionReport] = field(default_factory=list[SessionReport])
     accepted: int = 0
     rejected: int = 0
-    messages: list[str] = field(default_factory=list[str])
+    # What the exporter had to say, and how often.
+    words: dict[str, int] = field(default_factory=dict[str, int])
+
+    def say(self, message: str, count: int = 1) -> None:
+        """Note what the exporter said; the same words are counted, and of different ones only so many are kept."""
+        if message in self.words or len(self.words) < MESSAGES_MAX:
+            self.words[message] = self.words.get(message, 0) + count
+
+    @property
+    def messages(self) -> list[str]:
+        """What the exporter said, each with how often."""
+        return [text if count == 1 else f"{text} ({count} times)" for text, count in self.words.items()]
 
     @property
     def is_intact(self) -> bool:
@@ -286,7 +299,7 @@ class _Session:
         totals.accepted += result.accepted
         totals.rejected += result.rejected
         if result.message:
-            totals.messages.append(result.message)
+            totals.say(result.message)
 
     def _delivered(self, spans: list[Span], state: DeliveryState | None) -> ExportResult:
         """Hand the spans to the exporter; what it delivers is remembered, part by part where it says so."""

@@ -38,8 +38,20 @@ class Found:
 
     sessions: list[Path] = field(default_factory=list[Path])
     unreadable: list[tuple[Path, str]] = field(default_factory=list[tuple[Path, str]])
+    archives: list[Path] = field(default_factory=list[Path])
     # For a session out of a tar: how to name it to the user.
     shown: dict[Path, str] = field(default_factory=dict[Path, str])
+
+    def refuse_output(self, path: str | os.PathLike[str], what: str) -> None:
+        """Raise `UsageError` when writing there would overwrite, or add to, what is read."""
+        real = os.path.realpath(path)
+        for archive in self.archives:
+            if real == os.path.realpath(archive):
+                raise UsageError(f"{what} {path} is the archive that is read", "name another file")
+        for session in self.sessions:
+            inside = os.path.realpath(session)
+            if real == inside or real.startswith(inside + os.sep):
+                raise UsageError(f"{what} {path} lies inside the session {self.name(session)}", "name a file elsewhere")
 
     def name(self, directory: Path) -> str:
         """How the user knows this directory."""
@@ -57,11 +69,14 @@ def open_sources(paths: Iterable[str | os.PathLike[str]]) -> Generator[Found]:
     temporary: list[Path] = []
     try:
         for given in paths:
+            if not os.fspath(given):
+                raise UsageError("an empty PATH names nothing", "is a variable unset?")
             path = Path(given)
             before = len(found.sessions) + len(found.unreadable)
             root = path if _is_directory(path) else _unpacked(path, temporary)
             met = _search(root, found, seen)
             if root is not path:
+                found.archives.append(path)
                 for session in found.sessions:
                     if session.is_relative_to(root):
                         found.shown[session] = f"{path}:{session.relative_to(root)}"

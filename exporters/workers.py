@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -110,9 +111,10 @@ def _workers(count: int, setup: dict[str, Any]) -> Generator[list[subprocess.Pop
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for process in processes:
             process.terminate()
+        deadline = time.monotonic() + _STOP_SECONDS
         for process in processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_STOP_SECONDS)
+                process.wait(max(deadline - time.monotonic(), 0.0))
             process.kill()
             process.wait()
             for stream in (process.stdin, process.stdout):
@@ -145,8 +147,10 @@ def _feed(
                 answers.put({"failed": f"a worker ended with code {process.wait()} while it replayed {directory}"})
                 return
             answers.put({**json.loads(line), "directory": str(directory)})
-    except (queue.Empty, ValueError, OSError):
+    except queue.Empty:
         answers.put({"ended": True})
+    except (ValueError, OSError) as error:
+        answers.put({"failed": f"a worker's answer cannot be read: {error}"})
 
 
 def _add(report: ReplayReport, answer: dict[str, Any]) -> None:
@@ -163,7 +167,8 @@ def _add(report: ReplayReport, answer: dict[str, Any]) -> None:
     report.sessions.append(SessionReport(**session))
     report.accepted += answer["accepted"]
     report.rejected += answer["rejected"]
-    report.messages += answer["messages"]
+    for message, count in answer["words"].items():
+        report.say(message, count)
 
 
 # -- the worker's side
@@ -225,7 +230,8 @@ def _answers(setup: dict[str, Any], lines: Iterable[str]) -> Iterator[dict[str, 
 
 
 def _notice(message: str) -> None:
-    sys.stderr.write(message + "\n")
+    """One line, whatever a receiver has put into it."""
+    sys.stderr.write("".join(letter if letter.isprintable() else " " for letter in message) + "\n")
     sys.stderr.flush()
 
 
@@ -240,7 +246,7 @@ def _replayed(task: dict[str, Any], exporter: OtlpExporter, options: ReplayOptio
         "session": session,
         "accepted": report.accepted,
         "rejected": report.rejected,
-        "messages": report.messages,
+        "words": report.words,
     }
 
 

@@ -78,9 +78,7 @@ class JournalDamaged(JournalError):
     def __init__(self, damage: Damage) -> None:
         super().__init__(str(damage))
         self.damage = damage
-        self.hint = (
-            "raxol-otel salvage PATH NEW copies the records before the damage; the damaged journal stays as it is"
-        )
+        self.hint = "the records before the damage can still be read; keep the journal as it is"
 
 
 class JournalUnreadable(JournalError):

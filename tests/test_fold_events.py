@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import pytest
 
-from raxol_otel.turns import FoldConfig, fold
+from raxol_otel.turns import FoldConfig, TurnFold, fold
 from tests.test_fold import (
     ASK,
     BEGIN,
     CANCEL,
+    DAY,
     DONE,
     END,
     ERROR,
@@ -272,3 +273,32 @@ def test_fold_gives_what_feeding_gives() -> None:
     config = FoldConfig(agent_name="a")
     assert list(fold(records, "s", config=config)) == Folded(*records, config=config).spans
     assert next(fold(iter([item(1, "message"), record(2, START), "no record"]), "s")).name == "message"  # type: ignore[arg-type]
+
+
+def test_held_turns_leave_no_span() -> None:
+    """Turns that may still be written to are dropped at the end, observed ones too; closed ones have left."""
+    records = [record(1, START), record(2, CANCEL), record(3, START, "t2"), record(4, BEGIN, "t2", item_type="message")]
+    records += [observed(5, "prompted"), observed(6, "tool_call", call="c", status="pending")]
+    assert Folded(*records, hold_open=True).lines() == ["t1 canceled 1-2"]
+    assert len(Folded(*records, hold_open=True).spans) == 1
+    fold = TurnFold("s")
+    fold.feed_many(records)
+    assert (fold.open_turns, fold.last_ns) == (2, (DAY + 6) * 10**9)
+    assert len(fold.close()) == 4
+    assert (fold.open_turns, fold.close()) == (0, [])
+
+
+def test_select_chooses_whose_spans_are_wanted() -> None:
+    """It is asked once for each turn that opens, with its id and start; of the others no span leaves."""
+    asked: list[Any] = []
+
+    def select(turn_id: str, start_ns: int) -> bool:
+        asked.append((turn_id, start_ns // 10**9 - DAY))
+        return turn_id in {"t2", "o2"}
+
+    records = [record(1, START), item(2, "message"), record(3, START, "t2"), item(4, "message") | {"turn_id": "t2"}]
+    records += [{**observed(n, "prompted"), "turn_id": f"o{n - 4}"} for n in (5, 6)]
+    fold = TurnFold("s", select=select)
+    spans = fold.feed_many(records) + fold.close()
+    assert spans == [span for span in Folded(*records).spans if span.offset in {3, 4, 6}]
+    assert asked == [("t1", 1), ("t2", 3), ("o1", 5), ("o2", 6)]

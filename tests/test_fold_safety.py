@@ -155,6 +155,35 @@ def test_a_long_prompts_mark_says_the_original_length() -> None:
         assert max(int(word) for word in str(turn[key]).split() if word.isdigit()) >= 9000
 
 
+def test_what_was_not_said_is_not_made_up() -> None:
+    """Without a prompt, a message's text, arguments or a result there is no attribute for it."""
+    records = [
+        record(1, START),
+        item(2, "message"),
+        item(3, "tool_use", call_id="a"),
+        item(4, "tool_result", call_id="a"),
+    ]
+    for folded in (Folded(*records, config=CAPTURED), Folded(record(1, START, prompt=None), config=CAPTURED)):
+        assert not CONTENT & {key for span in folded.spans for key in span.attributes}
+
+
+def test_parts_that_are_left_out_are_marked() -> None:
+    """A turn of very many messages keeps the first ones; what is shown of it says how much there was."""
+    said = [item(number, "message", content="x" * 10) for number in range(2, 1002)]
+    config = FoldConfig(capture_content=True, content_chars_max=10**6)
+    text = str(Folded(record(1, START), *said, config=config).turns[0].attributes["gen_ai.output.messages"])
+    assert text.startswith('[{"')
+    assert 100 <= text.count("x" * 10) < 1000
+    assert max(int(word) for word in text.split() if word.isdigit()) >= 10_000
+
+
+def test_the_usual_limits() -> None:
+    """Unless it is told otherwise, 8,192 characters of content and 1,024 of an identifier leave."""
+    said = Folded(record(1, START, "t" * 9000, prompt="p" * 9000), config=CAPTURED).turns[0].attributes
+    assert said["raxol.turn.id"] == "t" * 1024
+    assert str(said["gen_ai.input.messages"])[8190:8195] == "pp..."
+
+
 # 10 MB.
 BIG: Final = "\u00e9" * (5 * 2**20)
 
@@ -219,35 +248,6 @@ def test_what_only_a_program_can_give_does_not_raise() -> None:
             except Exception as error:  # noqa: BLE001 - all of them are shown at once
                 raised.append(f"{key} = {type(odd).__name__}: {type(error).__name__}")
     assert raised == []
-
-
-def test_held_turns_leave_no_span() -> None:
-    """Turns that may still be written to are dropped at the end, observed ones too; closed ones have left."""
-    records = [record(1, START), record(2, CANCEL), record(3, START, "t2"), record(4, BEGIN, "t2", item_type="message")]
-    records += [observed(5, "prompted"), observed(6, "tool_call", call="c", status="pending")]
-    assert Folded(*records, hold_open=True).lines() == ["t1 canceled 1-2"]
-    assert len(Folded(*records, hold_open=True).spans) == 1
-    fold = TurnFold("s")
-    fold.feed_many(records)
-    assert (fold.open_turns, fold.last_ns) == (2, (DAY + 6) * 10**9)
-    assert len(fold.close()) == 4
-    assert (fold.open_turns, fold.close()) == (0, [])
-
-
-def test_select_chooses_whose_spans_are_wanted() -> None:
-    """It is asked once for each turn that opens, with its id and start; of the others no span leaves."""
-    asked: list[Any] = []
-
-    def select(turn_id: str, start_ns: int) -> bool:
-        asked.append((turn_id, start_ns // 10**9 - DAY))
-        return turn_id in {"t2", "o2"}
-
-    records = [record(1, START), item(2, "message"), record(3, START, "t2"), item(4, "message") | {"turn_id": "t2"}]
-    records += [{**observed(n, "prompted"), "turn_id": f"o{n - 4}"} for n in (5, 6)]
-    fold = TurnFold("s", select=select)
-    spans = fold.feed_many(records) + fold.close()
-    assert spans == [span for span in Folded(*records).spans if span.offset in {3, 4, 6}]
-    assert asked == [("t1", 1), ("t2", 3), ("o1", 5), ("o2", 6)]
 
 
 def test_open_turns_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -302,7 +302,7 @@ BAD_ENDPOINTS: Final = [
         "http://host:0",
         "/v1/traces",
     ),
-    *("http://[::1", "http://ho st", "http://host/\x07", "file:///tmp/x", "http://a..b", "http://:4318"),
+    *("http://[::1", "http://ho st", "http://host/\x07", "file:///etc/traces", "http://a..b", "http://:4318"),
 ]
 
 

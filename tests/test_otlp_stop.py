@@ -151,7 +151,7 @@ def test_stopping_while_workers_start_leaves_nothing_behind(tmp_path: Path, numb
     """At any moment between the first worker and the first request: one line, no traceback, no process."""
     sessions(tmp_path, 3)
     with Receiver(script=lambda _: Hang(20.0)) as receiver:
-        for seconds in (0.0, 0.05, 0.1, 0.2):
+        for seconds in (0.0, 0.08, 0.2):
             with started(tmp_path, *to(receiver), "--jobs", "3") as child:
                 assert wait_for(lambda: bool(child.workers()))
                 time.sleep(seconds)

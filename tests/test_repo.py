@@ -36,6 +36,7 @@ ROOMS: Final = (
     "exporters",
     "testing",
     "cli",
+    "__main__",
 )
 # The core: journals can be written and read without any of the telemetry libraries.
 CORE: Final = frozenset(ROOMS[: ROOMS.index("turns") + 1])

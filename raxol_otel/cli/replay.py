@@ -98,9 +98,12 @@ def run(options: argparse.Namespace) -> int:
 
     quiet_core()
     stop_on_termination()
-    if options.to != "otlp" and (options.state or options.jobs > 1):
-        raise UsageError("--state and --jobs go with --to otlp", "add --to otlp")
+    _check(options)
     with open_sources(options.paths) as found:
+        kind, _, out = options.to.partition(":")
+        for path, what in ((out if kind in {"file", "html"} else "", "the output"), (options.state, "the state file")):
+            if path and not options.dry_run:
+                found.refuse_output(path, what)
         report = _over_otlp(options, found) if options.to == "otlp" and not options.dry_run else _alone(options, found)
     if options.json:
         from raxol_otel.cli.report import replay_json  # noqa: PLC0415 - only here
@@ -113,6 +116,19 @@ def run(options: argparse.Namespace) -> int:
     for message in report.messages:
         note(f"Warning: {message}")
     return EXIT_OK if report.is_intact else EXIT_DAMAGE
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse options that contradict each other. Raises `UsageError`."""
+    otlp = ("endpoint", "protocol", "header", "timeout", "compression", "state")
+    given = [name for name in otlp if getattr(options, name)] + ["jobs"] * (options.jobs > 1)
+    if options.to != "otlp" and given:
+        raise UsageError(f"{', '.join('--' + name for name in given)} goes with --to otlp", "add --to otlp")
+    if options.since is not None and options.until is not None and options.since >= options.until:
+        raise UsageError("--since is not before --until: no turn starts in between")
+    capture = os.environ.get(_CAPTURE_VARIABLE, "").strip()
+    if capture and capture.upper() not in {"SPAN_ONLY", "NO_CONTENT"}:
+        note(f"Warning: {_CAPTURE_VARIABLE}={capture} is not SPAN_ONLY: no content is exported")
 
 
 def _alone(options: argparse.Namespace, found: Found) -> ReplayReport:
@@ -278,14 +294,20 @@ def _tell(report: ReplayReport, options: argparse.Namespace) -> None:
         _tell_session(session)
     held = report.total("held")
     if held:
-        note(f"held back: {held} open turn{'s' * (held != 1)} that may still be written to (see --settle)")
+        note(
+            f"held back: {held} open turn{'s' * (held != 1)} that may still be written to (a live writer, or --settle)"
+        )
     done = "would send" if options.dry_run else "replayed"
     where = "" if options.to == "console" else f" to {options.to.partition(':')[2] or 'OTLP'}"
     already = report.total("already")
     before = f"; {already} were delivered before" if already else ""
     turns, sessions = report.total("turns"), len(report.sessions)
+    broken = sum(session.state not in {"healthy", "torn"} for session in report.sessions)
+    before += f"; {broken} not intact" if broken and sessions > 1 else ""
+    if not turns and not already and (options.turn or options.since is not None or options.until is not None):
+        before += "; no turn was chosen by --turn, --since, --until"
     note(
-        f"{done} {report.accepted} spans of {turns} turn{'s' * (turns != 1)}"
+        f"{done} {report.accepted} span{'s' * (report.accepted != 1)} of {turns} turn{'s' * (turns != 1)}"
         f" in {sessions} session{'s' * (sessions != 1)}{where}{before}"
     )
 

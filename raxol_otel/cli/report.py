@@ -86,6 +86,7 @@ def health_json(name: str, health: Health) -> str:
             "pid": health.writer.pid,
             "damage": damage_object(health.damage),
             "error": health.error,
+            "warning": health.warning,
         }
     )
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import argparse
 
     from raxol_otel.journal.health import Health
+    from raxol_otel.journal.lock import Writer
 
 __all__ = ["add_parser", "run"]
 
@@ -63,9 +64,7 @@ def _line(name: str, health: Health) -> str:
         f"{records} record{'s' * (records != 1)}",
         f"{segments} segment{'s' * (segments != 1)}",
         "chained" if health.chained else "unchained",
-        {"none": "no writer", "unknown": "writer unknown"}.get(
-            health.writer.state, f"{health.writer.state} writer (pid {health.writer.pid})"
-        ),
+        _writer(health.writer),
     ]
     if health.damage is not None:
         damage = health.damage
@@ -74,4 +73,12 @@ def _line(name: str, health: Health) -> str:
         facts.insert(0, f"HEAD names offset {health.head_offset}, the last record is {health.last_offset}")
     elif health.error is not None:
         facts = [health.error]
+    if health.warning is not None:
+        facts.append(f"but {health.warning}")
     return f"{health.state:<10} {name}: {', '.join(facts)}\n"
+
+
+def _writer(writer: Writer) -> str:
+    if writer.state in {"none", "unknown"}:
+        return "no writer" if writer.state == "none" else "writer unknown"
+    return f"{writer.state} writer" + (f" (pid {writer.pid})" if writer.pid else "")

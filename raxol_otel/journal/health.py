@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -39,6 +40,8 @@ class Health:
     writer: Writer
     damage: Damage | None = None
     error: str | None = None
+    # What this health cannot know, for want of a file beside the segments.
+    warning: str | None = None
 
     @property
     def is_intact(self) -> bool:
@@ -74,7 +77,17 @@ def inspect(directory: Path, *, is_foreign: bool = False) -> Health:
         writer=writer,
         damage=walk.damage,
         error=error,
+        warning=_warning(walk) if error is None else None,
     )
+
+
+def _warning(walk: Walk) -> str | None:
+    if walk.is_sealed and not walk.chained:
+        return "its records carry hashes, but no meta.json says so: they were not checked"
+    if walk.records and walk.head_offset is None:
+        there = os.path.lexists(walk.directory / layout.HEAD)
+        return f"{'HEAD is unusable' if there else 'there is no HEAD'}: a lost tail would not show"
+    return None
 
 
 def state_of(walk: Walk, error: str | None = None) -> State:

@@ -54,8 +54,9 @@ class Walk:
     """Where a reading of one journal stands; read its fields after `read_batches` is exhausted or has raised.
 
     `last_id` is the last good record's offset (None: none yet). `head_offset` and `head_hash` are HEAD's anchor, taken
-    before the segments; they only count in a chained journal. `torn` is the unterminated tail. A `quiet` walk neither
-    logs nor publishes damage: it is for whoever reads the journal again at once.
+    before the segments; they only count in a chained journal. `is_sealed`: the first record carries a chain's hashes.
+    `torn` is the unterminated tail. A `quiet` walk neither logs nor publishes damage: it is for whoever reads the
+    journal again at once.
     """
 
     directory: Path
@@ -66,6 +67,7 @@ class Walk:
     last_id: int | None = None
     last_hash: str = chain.GENESIS
     records: int = 0
+    is_sealed: bool = False
     bytes_read: int = 0
     torn: Block | None = None
     damage: Damage | None = None
@@ -187,6 +189,8 @@ def read_batches(walk: Walk) -> Iterator[list[Record]]:
             good, damage = _records_of(walk, block)
             walk.bytes_read += block.size
             if good:
+                if not walk.records:
+                    walk.is_sealed = "hash" in good[0] and "prev_hash" in good[0]
                 walk.records += len(good)
                 yield good
             if damage is not None:
