@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["JOBS_MAX", "main", "replay_with_workers"]
 
 JOBS_MAX: Final = 64
-_STOP_SECONDS: Final = 1.5
+_STOP_SECONDS: Final = 1.0
 
 
 def replay_with_workers(

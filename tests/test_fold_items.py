@@ -83,8 +83,8 @@ def in_turn(*records: Record, **options: Any) -> Folded:
             id="an id that is used again",
         ),
         pytest.param(
-            [result(2, "sh", "a"), call(3, "sh", "a")],
-            ["sh orphan 2-2", "sh unanswered 3-9"],
+            [result(2, "sh"), call(3, "sh"), result(4, "sh"), result(5, "sh", "a"), call(6, "sh", "a")],
+            ["sh orphan 2-2", "sh ok 3-4", "sh orphan 5-5", "sh unanswered 6-9"],
             id="the result comes first",
         ),
         pytest.param(
@@ -168,7 +168,7 @@ def test_long_names_are_not_kept() -> None:
         ({"is_error": True, "error": ":timeout"}, "timeout"),
         ({"exit_code": 2, "reason": "{:http_error, 503}"}, "http_error"),
         ({"exit_code": -9, "reason": "killed by the system"}, "_OTHER"),
-        ({"exit_code": 10**30}, "_OTHER"),
+        ({"exit_code": 10**30, "result": "boom"}, "_OTHER"),
         ({"status": "failed", "reason": "first", "error": "second"}, "first"),
         ({"result": "{:error, :enoent}"}, "enoent"),
         ({"content": "{:error, %File.Error{}}"}, "File.Error"),
