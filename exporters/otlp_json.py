@@ -23,11 +23,26 @@ __all__ = ["Envelope", "attributes_json", "span_json"]
 
 _KIND_INTERNAL: Final = 1
 _STATUS_ERROR: Final = 2
-# Ready pieces of attributes that recur; values longer than this are not kept.
-_CACHE_ENTRIES_MAX: Final = 4096
-_CACHE_VALUE_CHARS_MAX: Final = 64
+# Ready attributes that recur, by key and value: of so many keys the first so many values, and only short ones. What
+# comes later is made each time: ids, which never recur, must not push out what does.
+_KEYS_MAX: Final = 256
+_VALUES_MAX: Final = 64
+_VALUE_CHARS_MAX: Final = 64
 
-_cache: dict[tuple[str, str], bytes] = {}
+
+class _Key:
+    """How the attributes of one key begin, and the ready ones."""
+
+    __slots__ = ("number", "ready", "text")
+
+    def __init__(self, key: str) -> None:
+        head = b'{"key":%b,"value":{' % _text(key)
+        self.text = head + b'"stringValue":'
+        self.number = head + b'"intValue":"'
+        self.ready: dict[str, bytes] = {}
+
+
+_keys: dict[str, _Key] = {}
 
 
 class Envelope:
@@ -108,20 +123,27 @@ def attributes_json(attributes: Attributes | Mapping[str, AttributeValue]) -> by
     """The attributes as the comma-separated KeyValue objects of an OTLP JSON array."""
     pieces: list[bytes] = []
     for key, value in attributes.items():
+        head = _keys.get(key) or _key(key)
         if type(value) is str:
-            piece = _cache.get((key, value))
-            pieces.append(_text_attribute(key, value) if piece is None else piece)
+            pieces.append(head.ready.get(value) or _text_attribute(head, value))
+        elif type(value) is int and -(2**63) <= value < 2**63:
+            pieces.append(b'%b%d"}}' % (head.number, value))
         else:
             pieces.append(b'{"key":%b,"value":{%b}}' % (_text(key), _value(value)))
     return b",".join(pieces)
 
 
-def _text_attribute(key: str, value: str) -> bytes:
-    piece = b'{"key":%b,"value":{"stringValue":%b}}' % (_text(key), _text(value))
-    if len(value) <= _CACHE_VALUE_CHARS_MAX:
-        if len(_cache) >= _CACHE_ENTRIES_MAX:
-            _cache.clear()
-        _cache[key, value] = piece
+def _key(key: str) -> _Key:
+    head = _Key(key)
+    if len(_keys) < _KEYS_MAX:
+        _keys[key] = head
+    return head
+
+
+def _text_attribute(head: _Key, value: str) -> bytes:
+    piece = b"%b%b}}" % (head.text, _text(value))
+    if len(head.ready) < _VALUES_MAX and len(value) <= _VALUE_CHARS_MAX:
+        head.ready[value] = piece
     return piece
 
 

@@ -52,7 +52,7 @@ def is_object(value: object) -> TypeGuard[dict[str, Any]]:
 
 def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
     """Whether a value given by a program stands for a JSON object."""
-    return isinstance(value, Mapping)
+    return type(value) is dict or isinstance(value, Mapping)
 
 
 def is_array(value: object) -> TypeGuard[list[Any] | tuple[Any, ...]]:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import re
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 import orjson
@@ -34,6 +36,8 @@ _ESCAPES: Final = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
     re.DOTALL,
 )
+# A float in a compact text, not so large that it could be infinite. One inside a string only costs the exact way.
+_FLOAT: Final = re.compile(rb"[:,\[]-?[0-9]{1,17}\.[0-9]{1,17}(?:e-?[0-9]{1,2})?(?=[],}])")
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")
 
 
@@ -62,31 +66,41 @@ def decode(text: bytes) -> Any:
 def decode_lines(lines: list[bytes], *, sort_keys: bool = False) -> tuple[list[Any], list[bool], DecodeError | None]:
     r"""The values of many lines, each with its newline, up to the first that does not decode.
 
-    Returns the values, for each whether orjson wrote back the very line (but for the case of `\u00XX`; with
-    `sort_keys` that makes the line canonical but for its floats), and the error of the line after the last value, if
-    any. One joined text is much faster to decode than many small ones; the proof is made line by line, so a text that
-    only parses when joined proves nothing.
+    Returns the values, for each whether orjson wrote back the very line (but for the case of `\u00XX` and the spelling
+    of floats; with `sort_keys` that makes the line canonical but for those), and the error of the line after the last
+    value, if any. One joined text is much faster to decode than many small ones; the proof is made line by line, so a
+    text that only parses when joined proves nothing.
     """
     options = orjson.OPT_APPEND_NEWLINE | (orjson.OPT_SORT_KEYS if sort_keys else 0)
     try:
         values = orjson.loads(b"[%b]" % b",".join(lines)) if len(lines) > 1 else [orjson.loads(lines[0])]
-        written = [orjson.dumps(value, None, options) for value in values]
+        written = list(map(orjson.dumps, values, repeat(None), repeat(options)))
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         return _decode_each(lines, options)
     if written == lines:
         return values, [True] * len(lines), None
     if len(values) != len(lines):
         return _decode_each(lines, options)
-    proven: list[bool] = []
-    for index, (text, line) in enumerate(zip(written, lines, strict=True)):
-        same = text == line or (b"\\u00" in text and upper_escapes(text) == line)
-        proven.append(same)
-        if not same:
-            try:
-                values[index] = decode_exact(line[:-1])
-            except DecodeError as error:
-                return values[:index], proven[:index], error
+    proven = list(map(operator.eq, written, lines))
+    index = -1
+    for _ in range(proven.count(False)):
+        index = proven.index(False, index + 1)
+        line = lines[index]
+        text = upper_escapes(written[index])
+        if text == line or text == _FLOAT.sub(_respelled, line):
+            proven[index] = True
+            continue
+        try:
+            values[index] = decode_exact(line[:-1])
+        except DecodeError as error:
+            return values[:index], proven[:index], error
     return values, proven, None
+
+
+def _respelled(match: re.Match[bytes]) -> bytes:
+    """What stands before a float, and the float as orjson spells it."""
+    text = match[0]
+    return text[:1] + orjson.dumps(float(text[1:]))
 
 
 def _decode_each(lines: Sequence[bytes], options: int) -> tuple[list[Any], list[bool], DecodeError | None]:

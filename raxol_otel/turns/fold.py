@@ -121,7 +121,12 @@ class TurnFold:
             turn.last_type = kind = record["type"]
             self._offset = turn.last_offset = offset = record["id"]
             self._now = turn.last_ns = now = record["ts"] * 1000
-            self._item(turn, kind, offset, now, record["payload"])
+            if kind == "item_started":
+                turn.item_started(offset, now, record["payload"])
+            else:
+                counted = turn.item_completed(offset, now, record["payload"])
+                if counted is not None:
+                    self._count(counted)
         return self._taken()
 
     def close(self, *, hold_open: bool = False) -> list[Span]:
@@ -190,10 +195,14 @@ class TurnFold:
             turn.item_started(offset, now, payload)
             return
         counted = turn.item_completed(offset, now, payload)
-        if counted == "user":
+        if counted is not None:
+            self._count(counted)
+
+    def _count(self, what: str) -> None:
+        if what == "user":
             self.counts.user += 1
-        elif counted is not None:
-            self.counts.unknown[counted] += 1
+        else:
+            self.counts.unknown[what] += 1
 
     # -- opening and closing
 

@@ -98,7 +98,9 @@ class Turn:
     def item_started(self, offset: int, time_ns: int, payload: Mapping[str, Any]) -> None:
         """Remember an item's start."""
         started = self.started
-        started.setdefault(_item_key(payload), (offset, time_ns, payload))
+        item_id = payload.get("item_id")
+        key = item_id if type(item_id) is str else _item_key(payload)
+        started.setdefault(key, (offset, time_ns, payload))
         if len(started) > OPEN_ITEMS_MAX:
             oldest = next(iter(started))
             self._unfinished(started.pop(oldest), time_ns)
@@ -107,7 +109,8 @@ class Turn:
         self, offset: int, time_ns: int, payload: Mapping[str, Any]
     ) -> Literal["item_type", "user"] | None:
         """The spans of an item that completed; says what to count when it makes none."""
-        begun = self.started.pop(_item_key(payload), None)
+        item_id = payload.get("item_id")
+        begun = self.started.pop(item_id if type(item_id) is str else _item_key(payload), None)
         start_ns, completed = time_ns, offset
         if begun is not None:
             if begun[0] not in self.child_offsets:
