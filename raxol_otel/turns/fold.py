@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["CLOSED_TURNS_MAX", "OPEN_TURNS_MAX", "FoldConfig", "TurnFold", "fold"]
 
 # How many closed turns a fold remembers, to tell a late record from a new turn. Bounds the memory of a long journal.
-CLOSED_TURNS_MAX: Final = 65_536
+CLOSED_TURNS_MAX: Final = 16_384
 # How many turns, over all branches, may be open at once; the oldest is closed as the journal's end would.
 OPEN_TURNS_MAX: Final = 1_024
 # How many branches' last turns are remembered for links.
