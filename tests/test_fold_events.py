@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from raxol_otel.turns import FoldConfig, TurnFold, fold
+from raxol_otel.turns import observed as observed_fold
 from tests.test_fold import (
     ASK,
     BEGIN,
@@ -263,8 +264,32 @@ def test_an_odd_decision_harms_nobody() -> None:
 
 def test_repeated_observations_give_no_span_id_twice() -> None:
     """Of an observed turn too, an offset makes one span."""
-    assert repeated(Folded(PROMPTED, called(2, "completed", "a"), called(2, "completed", "b")).spans) == []
-    assert repeated(Folded(PROMPTED, PROMPTED, ENDED).spans) == []
+    for records in ([PROMPTED, called(2, "completed", "a"), called(2, "completed", "b")], [PROMPTED, PROMPTED, ENDED]):
+        folded = Folded(*records)
+        assert repeated(folded.spans) == []
+        assert folded.counts.duplicate == 1
+
+
+def test_observed_turns_have_links_of_their_own() -> None:
+    """An observed turn links to the observed turn before it on its branch, whatever turns of the loop there are."""
+    records = [
+        record(1, START),
+        observed(2, "prompted"),
+        record(3, START, "t2"),
+        {**observed(4, "prompted"), **on("b")},
+    ]
+    first, second, third, _, fifth = Folded(*records, observed(5, "prompted")).turns
+    links = [[(link.trace_id, link.span_id) for link in turn.links] for turn in (second, third, fifth)]
+    assert links == [[], [(first.trace_id, first.span_id)], [(second.trace_id, second.span_id)]]
+
+
+def test_open_observed_turns_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One too many, and the oldest is incomplete; of a branch not seen for long no link is left."""
+    monkeypatch.setattr(observed_fold, "_OPEN_MAX", 1)
+    folded = Folded(*({**observed(n, "prompted"), **on(branch)} for n, branch in enumerate(("a", "b", "b", "a"), 1)))
+    assert folded.lines() == [f"- incomplete {n}-{n}" for n in range(1, 5)]
+    assert [turn.offset for turn in folded.spans] == [1, 2, 3, 4]
+    assert [len(turn.links) for turn in folded.turns] == [0, 0, 1, 0]
 
 
 def test_fold_gives_what_feeding_gives() -> None:
