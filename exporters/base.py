@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from raxol_otel.turns import Span
 
-__all__ = ["BaseExporter", "ExportResult", "Exporter", "NullExporter"]
+__all__ = ["BaseExporter", "ExportResult", "Exporter", "NullExporter", "SessionSummary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,23 @@ class ExportResult:
     accepted: int
     rejected: int = 0
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """What became of one session, for exporters that show sessions.
+
+    `name` is the directory's own name; two copies of a session share it. `state` is healthy, torn, truncated, damaged
+    or unreadable; `trouble` says what is wrong and where, in one line, empty where nothing is. Neither holds a path
+    from outside the session directory.
+    """
+
+    name: str
+    state: str
+    records: int
+    turns: int
+    held: int
+    trouble: str = ""
 
 
 @runtime_checkable
@@ -54,6 +71,9 @@ class BaseExporter:
     """
 
     on_delivered: Callable[[Sequence[Span]], None] | None = None
+
+    def session_done(self, session: SessionSummary) -> None:
+        """All spans of a session are exported: those since the last call. Most exporters need not know."""
 
     def __enter__(self) -> Exporter:
         assert isinstance(self, Exporter)  # noqa: S101 - tells the type checkers what every subclass is

@@ -1,7 +1,7 @@
 """Journals into traces: the main job.
 
-Replay knows a session's verdict before its first span leaves: the spans of a small session are held until it is read,
-a large one is read twice. It hands batches to the exporter itself and looks at each result.
+Replay knows a session's verdict before its first span leaves: the spans of most sessions are held until it is read, a
+large one is read twice. It hands batches to the exporter itself and looks at each result.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from raxol_otel import catalogue as names
 from raxol_otel.errors import JournalDamaged, JournalUnreadable
-from raxol_otel.exporters.base import BaseExporter
+from raxol_otel.exporters.base import BaseExporter, SessionSummary
 from raxol_otel.exporters.limits import Limits
 from raxol_otel.exporters.sources import open_sources
 from raxol_otel.journal.health import State, measure, state_of
@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ReplayOptions", "ReplayReport", "SessionReport", "replay", "replay_found"]
 
-# Sessions up to this size are held in memory until their verdict is known; larger ones are read twice.
-HOLD_BYTES_MAX: Final = 4 * 2**20
+# What is held in memory until a session's verdict is known: the spans (about 1 KiB each) of so many bytes of journal,
+# fewer where spans carry content, and so many spans. A session with more is read twice.
+HOLD_BYTES_MAX: Final = 64 * 2**20
+HOLD_CONTENT_BYTES_MAX: Final = 8 * 2**20
+HOLD_SPANS_MAX: Final = 50_000
 # A large session's spans leave in batches of this many.
 BATCH_SPANS: Final = 2_000
 # So many children may wait for their turn before they leave without it.
@@ -146,8 +149,10 @@ def replay_found(
 ) -> ReplayReport:
     """As `replay`, of sessions already found; the exporter is neither finished nor aborted."""
     report = ReplayReport()
+    tell = exporter.session_done if isinstance(exporter, BaseExporter) else _tell_nobody
     for path, reason in found.unreadable:
         report.sessions.append(SessionReport(str(path), "unreadable", error=f"cannot read {path}: {reason}"))
+        tell(SessionSummary(path.name, "unreadable", 0, 0, 0, reason))
     for directory in found.sessions:
         session = _Session(directory, found.name(directory), exporter=exporter, options=options, totals=report)
         session.key = found.shown.get(directory, session.key)
@@ -155,11 +160,16 @@ def replay_found(
         session.progress = progress or _no_progress
         session.now = now
         report.sessions.append(session.run())
+        tell(session.summary())
     report.sessions.sort(key=lambda session: session.name)
     return report
 
 
 def _no_progress(_bytes: int) -> None:
+    return
+
+
+def _tell_nobody(_session: SessionSummary) -> None:
     return
 
 
@@ -181,6 +191,8 @@ class _Session:
         self.report = SessionReport(name, "healthy")
         self.held: list[Span] = []
         self.is_large = False
+        self.damaged = False
+        self.trouble = ""
 
     def run(self) -> SessionReport:
         """Replay the session; what is wrong with it is told in the report, not raised."""
@@ -188,15 +200,14 @@ class _Session:
         writer = probe(self.directory, is_foreign=self.is_foreign)
         _, size = measure(self.directory)
         walk = Walk(self.directory)
-        damaged = False
         try:
-            if size > HOLD_BYTES_MAX:
-                self.is_large = True
-                damaged = self._is_damaged()
-            fold, damaged = self._fold(walk, size, damaged=damaged)
+            if size > (HOLD_CONTENT_BYTES_MAX if self.options.config.capture_content else HOLD_BYTES_MAX):
+                self._look_ahead()
+            fold = self._fold(walk, size)
         except JournalUnreadable as unreadable:
             self.progress(max(size - walk.bytes_read, 0))
             self.report.state, self.report.error = "unreadable", str(unreadable)
+            self.trouble = f"cannot read {unreadable.path.name}: {unreadable.reason}"
             return self.report
         report = self.report
         if walk.damage is None and writer.state in {"live", "unknown"} and fold.open_turns:
@@ -205,7 +216,7 @@ class _Session:
         # Children of a turn that is held back are held back with it.
         open_turns = fold.open_span_ids() if report.held else set[str]()
         self.held += fold.close(hold_open=report.held > 0)
-        self._release(open_turns, damaged=damaged)
+        self._release(open_turns)
         report.state = state_of(walk)
         report.damage = walk.damage
         report.records = walk.records
@@ -214,6 +225,16 @@ class _Session:
         report.counts = fold.counts
         self._keep_position()
         return report
+
+    def summary(self) -> SessionSummary:
+        """What exporters are told of the session once it is done."""
+        report, trouble = self.report, self.trouble
+        if report.damage is not None:
+            trouble = str(report.damage)
+        elif report.state == "truncated":
+            trouble = f"HEAD names offset {report.head_offset}, the last record is {report.last_offset}"
+        name = self.directory.resolve().name
+        return SessionSummary(name, report.state, report.records, report.turns, report.held, trouble)
 
     def _keep_position(self) -> None:
         state, report = self.options.state, self.report
@@ -228,15 +249,16 @@ class _Session:
         if before is None or report.last_offset > before:
             state.advance(key, report.last_offset)
 
-    def _is_damaged(self) -> bool:
+    def _look_ahead(self) -> None:
+        """Read the journal for its verdict alone; from now on spans need not be held."""
+        self.is_large = True
         try:
             for _ in read_batches(Walk(self.directory, quiet=True)):
                 pass
         except JournalDamaged:
-            return True
-        return False
+            self.damaged = True
 
-    def _fold(self, walk: Walk, size: int, *, damaged: bool) -> tuple[TurnFold, bool]:
+    def _fold(self, walk: Walk, size: int) -> TurnFold:
         options = self.options
         chosen = options.since is not None or options.until is not None or options.turn is not None
         walk.open()
@@ -249,15 +271,17 @@ class _Session:
         done = 0
         try:
             for batch in read_batches(walk):
-                self.held += fold.feed_many(batch)
-                if self.is_large and len(self.held) >= BATCH_SPANS:
-                    self._release(fold.open_span_ids(), damaged=damaged)
                 self.progress(walk.bytes_read - done)
                 done = walk.bytes_read
+                self.held += fold.feed_many(batch)
+                if not self.is_large and len(self.held) > HOLD_SPANS_MAX:
+                    self._look_ahead()
+                if self.is_large and len(self.held) >= BATCH_SPANS:
+                    self._release(fold.open_span_ids())
         except JournalDamaged:
-            damaged = True
+            self.damaged = True
         self.progress(max(size - done, 0))
-        return fold, damaged
+        return fold
 
     def _is_wanted(self, turn_id: str, start_ns: int) -> bool:
         options = self.options
@@ -270,7 +294,7 @@ class _Session:
     def _is_settled(self, fold: TurnFold) -> bool:
         return self.now() - fold.last_ns / 1e9 >= self.options.settle_seconds
 
-    def _release(self, open_turns: set[str], *, damaged: bool) -> None:
+    def _release(self, open_turns: set[str]) -> None:
         """Send what is held; children of open turns wait for them, as long as they are not too many."""
         spans = self.held
         self.held = [span for span in spans if span.parent_id in open_turns] if open_turns else []
@@ -279,10 +303,10 @@ class _Session:
         elif self.held:
             spans = [span for span in spans if span.parent_id not in open_turns]
         if spans:
-            self._export(spans, damaged=damaged)
+            self._export(spans)
 
-    def _export(self, spans: list[Span], *, damaged: bool) -> None:
-        if damaged:
+    def _export(self, spans: list[Span]) -> None:
+        if self.damaged:
             for span in spans:
                 if span.role == "turn":
                     span.attributes[names.JOURNAL_DAMAGED] = True

@@ -39,12 +39,13 @@ HOUR: Final = 3600.0
 GARBAGE: Final = b'{"id":oops}\n'
 
 
-@pytest.fixture(params=["held", "read twice"], autouse=True)
+@pytest.fixture(params=["held", "read twice", "read again midway"], autouse=True)
 def _size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test runs with small sessions, whose spans are held, and with large ones, read twice and sent in parts."""
-    if request.param == "read twice":
-        monkeypatch.setattr(replay_module, "HOLD_BYTES_MAX", 0)
-        monkeypatch.setattr(replay_module, "BATCH_SPANS", 1)
+    if request.param == "held":
+        return
+    monkeypatch.setattr(replay_module, "HOLD_BYTES_MAX" if request.param == "read twice" else "HOLD_SPANS_MAX", 0)
+    monkeypatch.setattr(replay_module, "BATCH_SPANS", 1)
 
 
 def outcome(*paths: Path, **options: Any) -> tuple[list[Span], ReplayReport]:
