@@ -6,6 +6,7 @@ as the shortest digits in the shorter of two forms (a float's text is never take
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
@@ -37,6 +38,9 @@ _INTEGER_BITS_MAX: Final = 3402
 # orjson writes 254 levels; deeper values take the explicit stack below.
 _ORJSON_DEPTH: Final = 250
 _FLOAT_INTEGER_LIMIT: Final = 2.0**53
+
+_SCALARS: Final = frozenset({str, int, bool, type(None)})
+_NOT_READY: Final = object()
 
 _SHORT: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 # Any escape, so that an escaped backslash before `u00` is not misread.
@@ -90,11 +94,12 @@ def encode(value: Any, *, floats: bool = True) -> bytes:
 
     Raises `Unencodable`, or `FloatRefused` where `floats` is false, naming the path of the culprit.
     """
-    if _is_plain(value, _ORJSON_DEPTH):
+    ready = _ready(value, _ORJSON_DEPTH, floats=floats)
+    if ready is not _NOT_READY:
         try:
-            return upper_escapes(orjson.dumps(value, None, orjson.OPT_SORT_KEYS))
+            return upper_escapes(orjson.dumps(ready, None, orjson.OPT_SORT_KEYS))
         except orjson.JSONEncodeError:
-            pass  # a lone surrogate; the walk below names its place
+            pass  # a lone surrogate, a long integer, a key that is no text: the walk below knows
     return "".join(_chunks(value, floats=floats)).encode()
 
 
@@ -108,21 +113,36 @@ def _upper(match: re.Match[bytes]) -> bytes:
     return escape[:4] + escape[4:].upper() if escape.startswith(b"\\u") else escape
 
 
-def _is_plain(value: object, depth: int) -> bool:
-    """Whether orjson writes this value by the same rules: no floats, 64-bit integers, exact types, not too deep."""
-    kind = type(value)
-    if kind is str or kind is bool or value is None:
-        return True
-    if kind is int:
-        return -(2**63) <= cast("int", value) < 2**64
-    if not depth:
-        return False
+def _ready(value: Any, depth: int, *, floats: bool) -> Any:
+    """The value as orjson writes it by the same rules, or `_NOT_READY` where it would not.
+
+    Exact types only, and not too deep; each float is put in as its text, in a copy of what contains it. What orjson
+    refuses by itself (integers beyond 64 bits, keys that are no text, lone surrogates) is not looked for.
+    """
+    kind = cast("type[object]", type(value))
     if kind is dict:
-        members = cast("dict[Any, Any]", value)
-        return all(type(key) is str and _is_plain(item, depth - 1) for key, item in members.items())
-    if kind is list or kind is tuple:
-        return all(_is_plain(item, depth - 1) for item in cast("list[Any] | tuple[Any, ...]", value))
-    return False
+        if _SCALARS.issuperset(map(type, value.values())):
+            return value
+        pairs = value.items()
+    elif kind is list or kind is tuple:
+        if _SCALARS.issuperset(map(type, value)):
+            return value
+        pairs = enumerate(value)
+    elif kind is float and floats and math.isfinite(value):
+        return orjson.Fragment(float_text(value).encode())
+    else:
+        return value if kind in _SCALARS else _NOT_READY
+    changed: dict[Any, Any] = {}
+    for key, item in pairs:
+        if type(item) not in _SCALARS:
+            ready = _ready(item, depth - 1, floats=floats) if depth else _NOT_READY
+            if ready is not item:
+                changed[key] = ready
+                if ready is _NOT_READY:
+                    return _NOT_READY
+    if changed:
+        value = {**value, **changed} if kind is dict else [changed.get(n, item) for n, item in enumerate(value)]
+    return value
 
 
 class _Frame:
