@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from raxol_otel.exporters.base import SessionSummary
     from raxol_otel.turns import Span
 
 __all__ = ["ConsoleExporter", "printable"]
@@ -24,6 +25,9 @@ __all__ = ["ConsoleExporter", "printable"]
 _BAR_CELLS: Final = 20
 _NAME_CELLS: Final = 30
 _TEXT_CELLS_MAX: Final = 60
+_TROUBLE_CELLS_MAX: Final = 200
+# Sessions of which nothing is to be said beyond their turns.
+_INTACT: Final = frozenset({"healthy", "torn"})
 # Children of one turn shown; the rest is counted in one line.
 CHILDREN_SHOWN_MAX: Final = 200
 
@@ -45,7 +49,7 @@ Line = list[Segment]
 
 
 class ConsoleExporter(BaseExporter):
-    """Prints each turn with its children as soon as the turn is there."""
+    """Prints each turn with its children as soon as the turn is there, and at a session's end what is wrong with it."""
 
     def __init__(self, stream: TextIO, *, styled: bool | None = None) -> None:
         self._stream = stream
@@ -55,6 +59,7 @@ class ConsoleExporter(BaseExporter):
         self._glyphs = _UNICODE if _can_encode(stream, "".join(_UNICODE.values())) else _ASCII
         self._children: dict[str, list[Span]] = {}
         self._session: str | None = None
+        self._is_first = True
 
     def export(self, spans: Sequence[Span]) -> ExportResult:
         """Print the turns among the spans; children wait for theirs."""
@@ -64,6 +69,13 @@ class ConsoleExporter(BaseExporter):
             else:
                 self._children.setdefault(span.parent_id, []).append(span)
         return ExportResult(len(spans))
+
+    def session_done(self, session: SessionSummary) -> None:
+        """Say what is wrong with the session; what comes next is another, whatever its id."""
+        if session.state not in _INTACT:
+            self._print(self._trouble(session))
+        self._session = None
+        self._children.clear()
 
     def finish(self) -> None:
         """Flush what was printed."""
@@ -92,10 +104,7 @@ class ConsoleExporter(BaseExporter):
 
     def _turn(self, turn: Span, children: list[Span]) -> Iterator[Line]:
         if turn.session_id != self._session:
-            if self._session is not None:
-                yield []
-            self._session = turn.session_id
-            yield [("session ", ""), (printable(turn.session_id), "bold")]
+            yield from self._heading(turn.session_id)
         yield [("", "")]
         yield self._turn_line(turn)
         children.sort(key=lambda child: (child.start_ns, child.offset))
@@ -107,6 +116,23 @@ class ConsoleExporter(BaseExporter):
             yield self._child_line(turn, child, is_last=index == len(rows) - 1 and not hidden)
         if hidden:
             yield [(f"  {self._glyphs['last']}and {hidden} more", "dim")]
+
+    def _heading(self, name: str) -> Iterator[Line]:
+        if not self._is_first:
+            yield []
+        self._is_first, self._session = False, name
+        yield [("session ", ""), (printable(name), "bold")]
+
+    def _trouble(self, session: SessionSummary) -> Iterator[Line]:
+        """The state and what is wrong; the directory too where the heading has another name."""
+        if self._session is None:
+            yield from self._heading(session.name)
+        yield [("", "")]
+        state, trouble = printable(session.state), printable(session.trouble, _TROUBLE_CELLS_MAX)
+        # A damage says itself that it is one.
+        rest = trouble.removeprefix(state) if trouble.startswith(f"{state} ") else f": {trouble}" if trouble else ""
+        where = "" if self._session == session.name else f" (directory {printable(session.name)})"
+        yield [(state, _STYLES["damaged"]), (rest + where, "")]
 
     def _turn_line(self, turn: Span) -> Line:
         attributes = turn.attributes

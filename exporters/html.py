@@ -1,8 +1,9 @@
 """Spans as one HTML page that needs nothing else: sessions, turns, and each turn's spans over its time.
 
 The page is written as the spans come. They stand in it as JSON, turns apart from their children: a browser reads all
-turns when the page opens, and children when their turn is opened. Nothing in a span is markup, and the page's policy
-lets no script and no style run but its own.
+turns when the page opens, and children when their turn is opened. Each session that is told with `session_done` is one
+of the page, also without turns; turns that no session was told of are put together by their session's id. Nothing in a
+span is markup, and the page's policy lets no script and no style run but its own.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Sequence
 
+    from raxol_otel.exporters.base import SessionSummary
     from raxol_otel.turns import Span
     from raxol_otel.turns.span import Attributes, AttributeValue
 
@@ -69,6 +71,9 @@ class HtmlExporter(BaseExporter):
         self.path = self._file.path
         self._children = _Blocks(self._file.write, "spans")
         self._turns = _Blocks(self._file.write, "turns")
+        self._sessions = _Blocks(self._file.write, "sessions")
+        # How many turns were written since the last session was done.
+        self._fresh = 0
         self._waiting: dict[_Key, _Group] = {}
         self._waiting_bytes = 0
         self._file.write(head)
@@ -83,6 +88,23 @@ class HtmlExporter(BaseExporter):
             else:
                 self._add_child(span)
         return ExportResult(len(spans))
+
+    def session_done(self, session: SessionSummary) -> None:
+        """List the session; the turns since the last one are its own, and none of its children comes any more."""
+        self._add_strays()
+        self._sessions.add(
+            _json(
+                {
+                    "name": session.name,
+                    "state": session.state,
+                    "trouble": session.trouble,
+                    "records": session.records,
+                    "held": session.held,
+                    "entries": self._fresh,
+                }
+            )
+        )
+        self._fresh = 0
 
     def _add_child(self, span: Span) -> None:
         key = (span.session_id, span.trace_id, span.parent_id)
@@ -100,27 +122,23 @@ class HtmlExporter(BaseExporter):
         if group.count:
             record |= {"at": group.places, "count": group.count, "failed": group.failed, "names": list(group.names)}
         self._turns.add(_json(record))
+        self._fresh += 1
+
+    def _add_strays(self) -> None:
+        """Children whose turn never came are shown all the same, under a line that says so."""
+        for (session, trace, parent), group in self._waiting.items():
+            times = {"start": str(group.start_ns), "end": str(group.end_ns)}
+            self._add_turn(group, {"session": session, "trace": trace, "span": parent, **times, "stray": True})
+        self._waiting.clear()
+        self._waiting_bytes = 0
 
     def finish(self) -> None:
         """Write what is left, make it durable and give it its name."""
         if not self._file.is_open:
             return
-        for (session, trace, parent), group in self._waiting.items():
-            # Their turn never came: they are shown all the same, under a line that says so.
-            self._add_turn(
-                group,
-                {
-                    "session": session,
-                    "trace": trace,
-                    "span": parent,
-                    "start": str(group.start_ns),
-                    "end": str(group.end_ns),
-                    "stray": True,
-                },
-            )
-        self._waiting.clear()
-        self._children.flush()
-        self._turns.flush()
+        self._add_strays()
+        for blocks in (self._children, self._turns, self._sessions):
+            blocks.flush()
         self._file.write(self._tail)
         self._file.finish()
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pytest
 
 from raxol_otel.canonical import encode
-from raxol_otel.exporters.base import Exporter, ExportResult, NullExporter
+from raxol_otel.exporters.base import BaseExporter, Exporter, ExportResult, NullExporter, SessionSummary
 from raxol_otel.turns import Span
 from raxol_otel.turns.span import Link, SpanEvent
 from tests.conftest import ROOT
@@ -206,6 +206,17 @@ class ExporterContract:
         assert [exporter.export([span]).accepted for span in (first, second, turn)] == [1, 1, 1]
         exporter.finish()
         assert all(subject.shows(text) for text in ("tool-1", "tool-2", "turn-1"))
+
+    def test_being_told_of_sessions_costs_nothing(self, subject: Subject) -> None:
+        """A session with spans and one without are done, whatever their names: all spans are delivered."""
+        exporter = subject.make()
+        assert isinstance(exporter, BaseExporter)
+        for number, name in ((1, "s1"), (2, "\ud800\0\x1b[2J")):
+            exporter.export(batch(number))
+            exporter.session_done(SessionSummary(name, "healthy", 9, 1, 0))
+            exporter.session_done(SessionSummary(name, "unreadable", 0, 0, 0, name))
+        exporter.finish()
+        assert all(map(subject.shows, ("turn-1", "turn-2")))
 
     def test_finishing_twice_is_finishing_once(self, subject: Subject) -> None:
         """The second `finish` changes nothing."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any, Final
 
+from raxol_otel.exporters.base import SessionSummary
 from raxol_otel.exporters.html import HtmlExporter
 from raxol_otel.turns.span import Link, SpanEvent
 from tests.exporter_contract import START_NS, child_span, turn_span
@@ -90,11 +91,15 @@ class Parsed(HTMLParser):
         return [element for element in self.elements if id(element) not in blocks]
 
 
-def written(path: Path, *batches: Iterable[Span], **options: Any) -> bytes:
-    """The page of these batches."""
-    with HtmlExporter(path, **options) as exporter:
-        for spans in batches:
-            exporter.export(list(spans))
+def written(path: Path, *batches: Iterable[Span] | SessionSummary, **options: Any) -> bytes:
+    """The page of these batches, and of these sessions, each told after its batches."""
+    exporter = HtmlExporter(path, **options)
+    with exporter:
+        for one in batches:
+            if isinstance(one, SessionSummary):
+                exporter.session_done(one)
+            else:
+                exporter.export(list(one))
         exporter.finish()
     return path.read_bytes()
 
@@ -120,6 +125,16 @@ def turns_of(page: bytes) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
         (turn, [child for block, entry in turn.get("at", []) for child in blocks[f"spans-{block}"][entry]])
         for turn in turns
     ]
+
+
+def sessions_of(page: bytes) -> list[dict[str, Any]]:
+    """The record of each session that was told, in order."""
+    return [one for name, block in blocks_of(page).items() if name.startswith("sessions-") for one in block]
+
+
+def summary(name: str, state: str = "healthy", trouble: str = "", *, records: int = 9, held: int = 0) -> SessionSummary:
+    """What an exporter is told of a session that is done; how many turns it had, the page knows itself."""
+    return SessionSummary(name, state, records, 0, held, trouble)
 
 
 def hostile_spans(text: str) -> list[Span]:

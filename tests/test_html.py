@@ -33,7 +33,7 @@ from tests.exporter_contract import (
     child_span,
     turn_span,
 )
-from tests.html_page import HOSTILE_TEXTS, hostile_spans, parsed, readable, turns_of, written
+from tests.html_page import HOSTILE_TEXTS, hostile_spans, parsed, readable, sessions_of, summary, turns_of, written
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -167,8 +167,11 @@ def test_every_field_of_a_span_is_in_the_page(tmp_path: Path) -> None:
 def test_no_text_of_a_span_becomes_markup(tmp_path: Path, what: str) -> None:
     """With the text in every field the page has the same elements as without, and the text comes out as it went in."""
     text = HOSTILE_TEXTS[what]
-    page = written(tmp_path / "hostile.html", hostile_spans(text))
-    found, harmless = parsed(page), parsed(written(tmp_path / "harmless.html", hostile_spans("harmless")))
+    page, harmless_page = (
+        written(tmp_path / f"{name}.html", hostile_spans(one), summary(one, one, one))
+        for name, one in (("hostile", text), ("harmless", "harmless"))
+    )
+    found, harmless = parsed(page), parsed(harmless_page)
     assert found.rest == harmless.rest
     assert found.comments == harmless.comments
     assert [block.attributes for block in found.blocks] == [block.attributes for block in harmless.blocks]
@@ -178,6 +181,8 @@ def test_no_text_of_a_span_becomes_markup(tmp_path: Path, what: str) -> None:
     assert {turn[key] for key in ("name", "session", "trace", "span")} == {text}
     assert turn["attributes"] == [text, text, "raxol.turn.id", text, "raxol.turn.outcome", text, "error.type", text]
     assert (child["name"], child["span"], child["attributes"][:2]) == (text, f"{text}2", [text, text])
+    (session,) = sessions_of(page)
+    assert {session[key] for key in ("name", "state", "trouble")} == {text}
     assert turn["links"] == [[text, text]]
     assert turn["events"] == child["events"] == [{"name": text, "time": str(START_NS), "attributes": [text, text]}]
 
@@ -229,6 +234,51 @@ def test_children_whose_turn_never_came_are_not_lost(tmp_path: Path) -> None:
     assert record["stray"] is True
     assert (record["start"], record["end"]) == (str(START_NS), str(START_NS + 2 * SECOND))
     assert [child["name"] for child in children] == ["execute_tool tool-2", "execute_tool tool-1"]
+
+
+def test_sessions_stand_in_the_order_in_which_they_were_done(tmp_path: Path) -> None:
+    """Each with what was told of it and the number of its turns, also none; what follows the last one is nobody's."""
+    one, other = turn_span(1), turn_span(2)
+    page = written(
+        tmp_path / "out.html",
+        *([child_span(one)], [one, other], summary("b", records=8), summary("a", "damaged", "at line 1", records=0)),
+        *([turn_span(3)], summary("b", held=2, records=5), [turn_span(4)]),
+    )
+    assert sessions_of(page) == [
+        {"name": "b", "state": "healthy", "trouble": "", "records": 8, "held": 0, "entries": 2},
+        {"name": "a", "state": "damaged", "trouble": "at line 1", "records": 0, "held": 0, "entries": 0},
+        {"name": "b", "state": "healthy", "trouble": "", "records": 5, "held": 2, "entries": 1},
+    ]
+    assert [turn["span"][-1] for turn, _ in turns_of(page)] == ["1", "2", "3", "4"]
+
+
+def test_children_without_their_turn_stay_in_their_session(tmp_path: Path) -> None:
+    """A copy of the session that follows has the turn; the first has the stray, and no child changes sides."""
+    turn = turn_span()
+    page = written(
+        tmp_path / "out.html", [child_span(turn, 1)], summary("s1"), [child_span(turn, 2), turn], summary("s1")
+    )
+    assert [session["entries"] for session in sessions_of(page)] == [1, 1]
+    assert [(turn.get("stray"), [child["name"][-1] for child in children]) for turn, children in turns_of(page)] == [
+        (True, ["1"]),
+        (None, ["2"]),
+    ]
+
+
+def test_memory_does_not_grow_with_the_sessions(tmp_path: Path) -> None:
+    """However many there are, and however much there is to say of each."""
+    exporter = HtmlExporter(tmp_path / "out.html")
+    tracemalloc.start()
+    try:
+        for number in range(20_000):
+            exporter.session_done(summary(f"s{number}", "damaged", f"{number} {'x' * 500}"))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    exporter.finish()
+    page = (tmp_path / "out.html").read_bytes()
+    assert peak < 4 * MIB < 10 * MIB < len(page)
+    assert [session["name"] for session in sessions_of(page)] == [f"s{number}" for number in range(20_000)]
 
 
 def test_memory_does_not_grow_with_the_page(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ def test_outcomes_filter_turns(opened: Opener, tour: list[Span]) -> None:
     with opened(spans) as page:
         names = texts(page, "#outcomes button")
         assert [name.split() for name in names] == [
-            *(["completed", "1"], ["error", "2"], ["canceled", "1"], ["incomplete", "1"], ["damaged", "1"])
+            *(["completed", "1"], ["error", "2"], ["canceled", "1"], ["incomplete", "1"], ["damaged", "1", "session"])
         ]
         error, damaged = (page.locator("#outcomes button", has_text=word) for word in ("error", "damaged"))
         error.click()

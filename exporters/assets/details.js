@@ -1,6 +1,7 @@
 // The panel beside the tree: everything that is known of one row.
 
 const VALUE_CHARS_MAX = 4000;
+const IDS_SHOWN_MAX = 20;
 
 class Details {
   /** `goTo` is called with a link's trace and span when its button is pressed. */
@@ -31,16 +32,16 @@ class Details {
     return [
       heading(row),
       facts([...timeFacts(row), ...idFacts(row)]),
-      ...this.links(record.links ?? []),
+      ...this.links(record.links ?? [], row.turn.session),
       ...section('Attributes', row.attributes.size > 0 ? attributeTable(row.attributes) : null),
       ...section('Events', eventList(row)),
     ];
   }
 
-  links(links) {
+  links(links, session) {
     return section('Links', links.length === 0 ? null : make('ul', 'links', ...links.map((link) => {
       const [trace, span] = link;
-      const turn = this.turnOf(trace, span);
+      const turn = this.turnOf(trace, span, session);
       if (!turn) {
         return make('li', '', 'previous turn, not on this page: ', make('code', '', line(span)));
       }
@@ -60,14 +61,18 @@ function kindOf(row) {
 }
 
 function heading(row) {
-  const name = make('h2', '', line(row.title ?? row.id, 300) || '(no name)');
+  const name = make('h2', '', line(row.title, 300) || '(no name)');
   return make(
     'div',
     'details-head',
-    make('p', 'kind', kindOf(row), row.outcome === undefined ? '' : outcomeOf(String(row.outcome))),
+    make('p', 'kind', kindOf(row), row.kind === 'session' ? sessionState(row) : outcomeIn(row)),
     name,
-    row.damaged ? make('p', '', damage()) : '',
+    row.kind === 'turn' && row.damaged ? make('p', '', damage()) : '',
   );
+}
+
+function outcomeIn(row) {
+  return row.outcome === undefined ? '' : outcomeOf(String(row.outcome));
 }
 
 function facts(pairs) {
@@ -101,7 +106,10 @@ function* idFacts(row) {
     yield ['Name', record.name];
   }
   yield ['Status', record.error ? 'ERROR' : 'UNSET'];
-  yield ['Session', turn.session.id];
+  yield ['Session', turn.session.title];
+  if (record.session !== undefined && record.session !== turn.session.title) {
+    yield ['Session id', record.session];
+  }
   yield ['Trace id', make('code', '', line(turn.record.trace))];
   yield ['Span id', make('code', '', line(record.span))];
   const parent = row.kind === 'span' ? turn.record.span : record.parent;
@@ -120,15 +128,42 @@ function sessionDetails(session) {
   const totals = names.filter(([, key]) => session.totals.has(key));
   return [
     heading(session),
+    ...section('What is wrong', troubleText(session)),
     facts([
-      ['From', utcTime(session.first)],
-      ['To', utcTime(session.last)],
+      ...stateFacts(session),
+      ...(session.expandable ? [['From', utcTime(session.first)], ['To', utcTime(session.last)]] : []),
       ['Turns', amount(session.turns.length)],
       ['Spans', amount(session.spans)],
       ...totals.map(([name, key, write]) => [name, write(session.totals.get(key))]),
     ]),
-    ...section('Outcomes', facts(outcomes)),
+    ...section('Outcomes', outcomes.length > 0 ? facts(outcomes) : null),
   ];
+}
+
+/** What the state means, and what is wrong where. */
+function troubleText(session) {
+  const [, text] = session.state === 'healthy' ? [] : STATES.get(session.state) ?? [];
+  const meaning = text ? make('p', '', text) : '';
+  const trouble = session.trouble ? make('p', 'trouble', ...valueParts(session.trouble)) : '';
+  return meaning || trouble ? make('div', '', trouble, meaning) : null;
+}
+
+function* stateFacts(session) {
+  if (session.state !== undefined) {
+    yield ['Directory', session.name];
+  }
+  const ids = session.otherIds;
+  if (ids.length > 0) {
+    const names = ids.slice(0, IDS_SHOWN_MAX).map((id) => make('div', '', line(id, 300) || '(empty)'));
+    const rest = ids.length - names.length;
+    yield ['Session id', make('div', '', ...names, rest > 0 ? `and ${amount(rest)} more` : '')];
+  }
+  if (session.held > 0) {
+    yield ['Still open', `${plural(session.held, 'turn')}, not shown: a writer may still add to the session`];
+  }
+  if (session.records !== undefined) {
+    yield ['Records', amount(session.records)];
+  }
 }
 
 function section(title, content) {

@@ -2,43 +2,69 @@
 
 const PARSED_BLOCKS_MAX = 16;
 const KNOWN_OUTCOMES = ['completed', 'error', 'canceled', 'incomplete'];
+const BROKEN_STATES = ['damaged', 'truncated', 'unreadable'];
 
+/** A session as it was told, with its state; or turns of one id of which no more is known. */
 class Session {
-  constructor(id) {
+  constructor({ name, state, trouble = '', records, held = 0 }, title) {
     this.kind = 'session';
     this.level = 1;
-    this.id = id;
+    this.name = name;
+    this.title = title;
+    this.state = state;
+    this.trouble = trouble;
+    this.records = records;
+    this.held = held;
+    this.ids = new Set();
     this.turns = [];
     this.open = true;
     this.spans = 0;
     this.outcomes = new Map();
     this.totals = new Map();
     this.damaged = false;
+    this.first = this.last = undefined;
   }
 
   get expandable() {
-    return true;
+    return this.turns.length > 0;
+  }
+
+  /** The ids in the records where they are not just the directory's name. */
+  get otherIds() {
+    return this.ids.size === 1 && this.ids.has(this.name) ? [] : [...this.ids];
+  }
+
+  /** The row is higher where something is to be said of the session. */
+  get size() {
+    return this.trouble || this.held > 0 || this.otherIds.length > 0 ? 'noted' : 'session';
+  }
+
+  /** Whether this is the session's state; where none was told the turns may know. */
+  is(state) {
+    return this.state === undefined ? state === 'damaged' && this.damaged : this.state === state;
+  }
+
+  /** By what the filter finds the session with all its turns, in lower case. */
+  get words() {
+    const state = BROKEN_STATES.includes(this.state) ? this.state : '';
+    this.searched ??= [this.title, ...this.ids, state, this.trouble].join('\n').toLowerCase();
+    return this.searched;
   }
 
   add(turn) {
     this.turns.push(turn);
+    this.ids.add(turn.record.session);
     this.spans += turn.spans;
     this.damaged ||= turn.damaged;
     this.outcomes.set(turn.outcome, (this.outcomes.get(turn.outcome) ?? 0) + 1);
+    this.first = this.first === undefined || turn.start < this.first ? turn.start : this.first;
+    this.last = this.last === undefined || turn.end > this.last ? turn.end : this.last;
     for (const key of ['gen_ai.usage.input_tokens', 'gen_ai.usage.output_tokens', 'raxol.turn.cost_usd']) {
       const value = turn.attributes.get(key);
       if (typeof value === 'number') {
         this.totals.set(key, (this.totals.get(key) ?? 0) + value);
       }
     }
-  }
-
-  get first() {
-    return this.turns.reduce((first, turn) => (turn.start < first ? turn.start : first), this.turns[0].start);
-  }
-
-  get last() {
-    return this.turns.reduce((last, turn) => (turn.end > last ? turn.end : last), this.turns[0].end);
   }
 }
 
@@ -75,10 +101,9 @@ class Turn {
     return Boolean(this.record.count || this.record.events);
   }
 
-  /** Everything by which the filter finds the turn, in lower case. */
+  /** Everything by which the filter finds the turn beside its session's words, in lower case. */
   get haystack() {
     this.searched ??= [
-      this.session.id,
       this.title,
       this.record.name ?? '',
       this.record.span,
@@ -132,24 +157,51 @@ function pairs(flat) {
   return found;
 }
 
-/** All sessions in the order in which they first appear. */
-function readSessions() {
-  const sessions = new Map();
-  for (const block of document.querySelectorAll('script.turns')) {
-    for (const record of JSON.parse(block.textContent)) {
-      let session = sessions.get(record.session);
-      if (!session) {
-        session = new Session(record.session);
-        sessions.set(record.session, session);
-      }
-      session.add(new Turn(record, session));
-    }
+/** What stands in the page's blocks of a kind, which are done with then. */
+function* recordsOf(kind) {
+  for (const block of document.querySelectorAll(`script.${kind}`)) {
+    yield* JSON.parse(block.textContent);
     block.remove();
   }
-  for (const session of sessions.values()) {
+}
+
+/** All sessions that were told, each with as many turns as it had; then those of which only turns are known. */
+function readSessions() {
+  const sessions = [];
+  const turns = recordsOf('turns');
+  const titles = new Map();
+  for (const record of recordsOf('sessions')) {
+    const session = new Session(record, titleOf(record.name, titles));
+    for (let left = record.entries; left > 0; left -= 1) {
+      session.add(new Turn(turns.next().value, session));
+    }
+    sessions.push(session);
+  }
+  const byId = new Map();
+  for (const record of turns) {
+    let session = byId.get(record.session);
+    if (!session) {
+      session = new Session({ name: record.session }, titleOf(record.session, titles));
+      byId.set(record.session, session);
+      sessions.push(session);
+    }
+    session.add(new Turn(record, session));
+  }
+  for (const session of sessions) {
     session.turns.sort(byStart);
   }
-  return [...sessions.values()];
+  return sessions;
+}
+
+/** The name, or with a number behind it when a session before has it. */
+function titleOf(name, titles) {
+  let title = name;
+  for (let number = titles.get(name) ?? 1; titles.has(title); title = `${name} (${number})`) {
+    number += 1;
+    titles.set(name, number);
+  }
+  titles.set(title, 1);
+  return title;
 }
 
 function byStart(one, other) {
@@ -190,13 +242,13 @@ function itemsOf(turn) {
   return turn.items;
 }
 
-/** The rows to show: sessions, the turns of open sessions that match, the items of open turns. */
-function rowsOf(sessions, matches) {
+/** The rows to show: sessions, the turns of open sessions that the filter lets through, the items of open turns. */
+function rowsOf(sessions, filter) {
   const rows = [];
   let turns = 0;
   for (const session of sessions) {
-    const matching = session.turns.filter(matches);
-    if (matching.length === 0) {
+    const matching = session.turns.filter((turn) => filter.matches(turn));
+    if (matching.length === 0 && (session.turns.length > 0 || !filter.matchesEmpty(session))) {
       continue;
     }
     turns += matching.length;
@@ -209,11 +261,12 @@ function rowsOf(sessions, matches) {
       }
     });
   }
-  rows.filter((row) => row.kind === 'session').forEach((session, index, all) => {
+  const shown = rows.filter((row) => row.kind === 'session');
+  shown.forEach((session, index) => {
     session.position = index + 1;
-    session.siblings = all.length;
+    session.siblings = shown.length;
   });
-  return { rows, turns };
+  return { rows, turns, sessions: shown.length };
 }
 
 function addTurn(rows, turn) {

@@ -4,7 +4,7 @@ const FILTER_DELAY = 120;
 // With more turns than this in several sessions, the page begins as a list of sessions.
 const OPEN_TURNS_MAX = 300;
 // Where the details stand beside the tree and not below it; the style sheet says the same.
-const BESIDE = matchMedia('(min-width: 68rem)');
+const BESIDE = matchMedia('(min-width: 76rem)');
 
 const get = (id) => document.getElementById(id);
 
@@ -16,7 +16,7 @@ class Page {
     this.outcomes = new Set();
     this.pinned = null;
     this.details = new Details(get('details'), {
-      turnOf: (trace, span) => this.byId().get(`${trace} ${span}`),
+      turnOf: (trace, span, session) => this.turnOf(`${trace} ${span}`, session),
       goTo: (turn) => this.goTo(turn),
     });
     this.tree = new Tree(get('tree'), {
@@ -37,9 +37,23 @@ class Page {
     this.details.show(null);
   }
 
-  byId() {
-    this.ids ??= new Map(this.turns.map((turn) => [`${turn.record.trace} ${turn.record.span}`, turn]));
-    return this.ids;
+  /** The turn with these ids: of copies of a session, the one in this copy. */
+  turnOf(ids, session) {
+    if (!this.byIds) {
+      this.byIds = new Map();
+      for (const turn of this.turns) {
+        const own = `${turn.record.trace} ${turn.record.span}`;
+        turn.twin = this.byIds.get(own);
+        this.byIds.set(own, turn);
+      }
+    }
+    const found = this.byIds.get(ids);
+    for (let turn = found; turn; turn = turn.twin) {
+      if (turn.session === session) {
+        return turn;
+      }
+    }
+    return found;
   }
 
   listen() {
@@ -50,7 +64,7 @@ class Page {
     document.addEventListener('keydown', (event) => this.key(event));
   }
 
-  /** A button for each outcome that occurs. */
+  /** A button for each outcome that occurs, and for each state of sessions that lack something. */
   addOutcomes() {
     const counts = new Map();
     for (const turn of this.turns) {
@@ -59,17 +73,22 @@ class Page {
     const order = (word) => (KNOWN_OUTCOMES.indexOf(word) + KNOWN_OUTCOMES.length + 1) % (KNOWN_OUTCOMES.length + 1);
     const words = [...counts.keys()].sort((one, other) => order(one) - order(other));
     get('outcomes').append(
-      ...words.map((word) => this.outcomeButton(outcomeOf(word), counts.get(word), `outcome ${word}`)),
+      ...words.map((word) => this.outcomeButton(outcomeOf(word), amount(counts.get(word)), `outcome ${word}`)),
     );
-    const damaged = this.turns.filter((turn) => turn.damaged).length;
-    if (damaged > 0) {
-      const label = make('span', 'outcome bad', icon('damaged'), 'damaged');
-      get('outcomes').append(this.outcomeButton(label, damaged, 'damaged'));
+    for (const [state, count] of this.broken()) {
+      const label = make('span', 'outcome bad', icon(state), state);
+      get('outcomes').append(this.outcomeButton(label, plural(count, 'session'), state));
     }
   }
 
+  /** How many sessions are in each state in which something of them is missing. */
+  broken() {
+    const count = (state) => this.sessions.filter((session) => session.is(state)).length;
+    return BROKEN_STATES.map((state) => [state, count(state)]).filter((pair) => pair[1] > 0);
+  }
+
   outcomeButton(label, count, key) {
-    const button = make('button', 'chip', label, make('span', 'count', amount(count)));
+    const button = make('button', 'chip', label, make('span', 'count', count));
     button.type = 'button';
     button.setAttribute('aria-pressed', 'false');
     button.addEventListener('click', () => {
@@ -85,23 +104,49 @@ class Page {
 
   matches(turn) {
     const chosen = this.outcomes;
-    const fits = chosen.size === 0 || chosen.has(`outcome ${turn.outcome}`) || (turn.damaged && chosen.has('damaged'));
-    return fits && (this.text === '' || turn.haystack.includes(this.text));
+    const { session } = turn;
+    const fits = chosen.size === 0 || chosen.has(`outcome ${turn.outcome}`) ||
+      (turn.damaged && chosen.has('damaged')) || chosen.has(session.state);
+    return fits && (this.text === '' || turn.haystack.includes(this.text) || session.words.includes(this.text));
+  }
+
+  /** Whether the filter lets a session through that has no turns. */
+  matchesEmpty(session) {
+    return (this.outcomes.size === 0 || this.outcomes.has(session.state)) && session.words.includes(this.text);
   }
 
   /** Show what the filter lets through. */
   refresh(changed = []) {
-    const { rows, turns } = rowsOf(this.sessions, (turn) => this.matches(turn));
+    const { rows, turns, sessions } = rowsOf(this.sessions, this);
     this.tree.setRows(rows, changed);
     const all = this.turns.length;
     const spans = this.sessions.reduce((sum, session) => sum + session.spans, 0);
-    get('summary').textContent =
-      `${plural(this.sessions.length, 'session')}, ${plural(all, 'turn')}, ${plural(spans, 'span')}`;
-    get('status').textContent = turns === all ? '' : `${amount(turns)} of ${plural(all, 'turn')}`;
+    const broken = this.broken().map(([state, count]) => `${amount(count)} ${state}`).join(', ');
+    const counted = plural(this.sessions.length, 'session') + (broken && ` (${broken})`);
+    get('summary').textContent = `${counted}, ${plural(all, 'turn')}, ${plural(spans, 'span')}`;
+    get('status').textContent = this.left(turns, sessions);
     get('nothing').hidden = rows.length > 0;
-    get('nothing').textContent = all === 0 ? 'There are no turns on this page.' : 'No turn matches the filter.';
-    get('sessions').hidden = this.sessions.length < 2;
-    get('sessions').textContent = this.sessions.some((session) => session.open) ? 'Collapse sessions' : 'Expand sessions';
+    get('nothing').textContent = this.nothing();
+    const expandable = this.sessions.filter((session) => session.expandable);
+    get('sessions').hidden = expandable.length < 2;
+    get('sessions').textContent = expandable.some((session) => session.open) ? 'Collapse sessions' : 'Expand sessions';
+  }
+
+  /** What the filter leaves of all, where it leaves something out. */
+  left(turns, sessions) {
+    const all = this.turns.length;
+    if (turns < all) {
+      return `${amount(turns)} of ${plural(all, 'turn')}`;
+    }
+    return sessions < this.sessions.length ? `${amount(sessions)} of ${plural(this.sessions.length, 'session')}` : '';
+  }
+
+  /** Why there is no row. */
+  nothing() {
+    if (this.sessions.length === 0) {
+      return 'There are no sessions on this page.';
+    }
+    return this.turns.length === 0 ? 'No session matches the filter.' : 'No turn matches the filter.';
   }
 
   typed() {
@@ -132,7 +177,7 @@ class Page {
   }
 
   toggleSessions() {
-    const open = !this.sessions.some((session) => session.open);
+    const open = !this.sessions.some((session) => session.expandable && session.open);
     for (const session of this.sessions) {
       session.open = open;
     }

@@ -14,6 +14,14 @@ const LOOKS = new Map([
   ['orphan', 'odd'],
   ['no turn', 'odd'],
 ]);
+// A session's state: its look, and what it means. Its icon has its own name.
+const STATES = new Map([
+  ['healthy', ['good', 'Every record of the journal is whole.']],
+  ['torn', ['open', 'The last line of the journal is not finished; all records before it are here.']],
+  ['truncated', ['bad', 'The end of the journal is lost: records that it once had are not here.']],
+  ['damaged', ['bad', 'The journal is damaged: what stands behind the damage is not here.']],
+  ['unreadable', ['bad', 'The journal could not be read.']],
+]);
 const ROLE_ICONS = new Map([['tool', 'tool'], ['message', 'message'], ['reasoning', 'reasoning']]);
 const TICKS_MAX = 5;
 
@@ -39,17 +47,34 @@ function outcomeOf(word) {
   return make('span', `outcome ${lookOf(word)}`, icon(lookOf(word)), make('span', '', line(word, 24)));
 }
 
-function tag(text, look = '') {
-  const node = make('span', `tag ${look}`, text);
+/** A text that is whole under the pointer where its cell cuts it. */
+function titled(className, text) {
+  const node = make('span', className, text);
   node.title = text;
   return node;
 }
 
-function damage() {
-  const node = tag('damaged', 'bad');
-  node.prepend(icon('damaged'));
-  node.title = 'The journal is damaged: what stands behind the damage is not here.';
+function tag(text, look = '') {
+  return titled(`tag ${look}`, text);
+}
+
+/** A session's state: a shape and a word, and a frame where it is not just healthy. */
+function stateOf(state) {
+  const [look, meaning] = STATES.get(state) ?? ['', ''];
+  const text = line(state, 24);
+  const node = state === 'healthy' ? make('span', 'outcome good', make('span', '', text)) : tag(text, look);
+  node.prepend(icon(state === 'healthy' ? 'good' : STATES.has(state) ? state : 'unknown'));
+  node.title = meaning || text;
   return node;
+}
+
+function damage() {
+  return stateOf('damaged');
+}
+
+/** What is known of a session's state: it was told, or a turn says that the journal is damaged. */
+function sessionState(session) {
+  return session.state === undefined ? (session.damaged ? damage() : '') : stateOf(session.state);
 }
 
 /** The name of an error, when it has one. */
@@ -95,16 +120,45 @@ function sessionRow(session) {
     return chip;
   });
   const counts = `${plural(session.turns.length, 'turn')}, ${plural(session.spans, 'span')}`;
+  const title = titled('title', line(session.title) || '(no id)');
+  const name = (text) => cell('name', caret(session), title, titled('quiet', text));
   return [
-    cell('name', caret(session), make('span', 'title', line(session.id) || '(no id)'), make('span', 'quiet', counts)),
-    wide(cell('chips', ...chips), 3),
-    ...numbers(session.totals),
-    wide(cell('notes', session.damaged ? damage() : '', make('span', 'quiet', sessionTime(session))), 2),
+    ...(session.expandable
+      ? [name(counts), wide(cell('chips', ...chips), 3), ...numbers(session.totals)]
+      : [wide(name('no turns here'), 7)]),
+    wide(cell('notes', sessionState(session), titled('quiet', sessionTime(session))), 2),
+    session.size === 'noted' ? wide(cell('remarks', remarks(session)), 9) : '',
   ];
+}
+
+/** What is to be said of a session, on a line of its own. */
+function remarks(session) {
+  const parts = [];
+  if (session.trouble) {
+    parts.push(make('span', STATES.get(session.state)?.[0] ?? '', line(session.trouble, 400)));
+  }
+  if (session.held > 0) {
+    parts.push(make('span', 'open', stillOpen(session)));
+  }
+  if (session.otherIds.length > 0) {
+    const [first, ...more] = session.otherIds;
+    const rest = more.length > 0 ? ` and ${amount(more.length)} more` : '';
+    parts.push(make('span', 'quiet', `session id in its records: ${line(first, 120) || '(empty)'}${rest}`));
+  }
+  const node = make('p', 'remark', ...parts.flatMap((part, index) => (index > 0 ? [' \u00b7 ', part] : [part])));
+  node.title = node.textContent;
+  return node;
+}
+
+function stillOpen(session) {
+  return `${plural(session.held, 'turn')} still open, not shown`;
 }
 
 /** From when to when, in local time. */
 function sessionTime(session) {
+  if (!session.expandable) {
+    return '';
+  }
   const [first, last] = [dateOf(session.first), dateOf(session.last)];
   if (!isDate(first) || !isDate(last)) {
     return '';
@@ -118,7 +172,7 @@ function turnRow(turn) {
   const { attributes } = turn;
   const expected = day(dateOf(turn.session.first));
   return [
-    cell('name', caret(turn), make('span', 'title', line(turn.title) || '(no id)'), ...nameTags(attributes)),
+    cell('name', caret(turn), titled('title', line(turn.title) || '(no id)'), ...nameTags(attributes)),
     cell('outcome', outcomeOf(turn.outcome)),
     cell('start', shortTime(turn.start, expected)),
     cell('duration', duration(turn.length)),
@@ -173,7 +227,7 @@ function* notes(turn) {
     yield tag('clock skew', 'open');
   }
   if (attributes.has('gen_ai.request.model')) {
-    yield make('span', 'quiet', name('gen_ai.request.model'));
+    yield titled('quiet', name('gen_ai.request.model'));
   }
 }
 
@@ -235,7 +289,7 @@ function spanRow(span) {
     cell(
       'name',
       icon(ROLE_ICONS.get(kind) ?? 'item'),
-      make('span', 'title', line(span.title) || '(no name)'),
+      titled('title', line(span.title) || '(no name)'),
       errorName(span.attributes),
     ),
     cell('outcome', span.outcome === undefined ? '' : outcomeOf(String(span.outcome))),
@@ -248,7 +302,7 @@ function spanRow(span) {
 function eventRow(moment) {
   const values = [...moment.attributes.values()].map((value) => line(plain(value), 40)).join(' ');
   return [
-    wide(cell('name', icon('event'), make('span', 'title', line(moment.title) || '(no name)'), make('span', 'quiet', values)), 2),
+    wide(cell('name', icon('event'), titled('title', line(moment.title) || '(no name)'), titled('quiet', values)), 2),
     cell('start', after(moment.at)),
     cell('duration'),
     wide(cell('bar', track(moment.turn, marker(moment.turn, moment.at))), 5),
@@ -260,6 +314,7 @@ const ROW_MAKERS = { session: sessionRow, turn: turnRow, ruler: rulerRow, span: 
 /** The element of a row. */
 function rowElement(row) {
   const node = make('div', `row ${row.kind}`, ...ROW_MAKERS[row.kind](row));
+  node.classList.add(row.size ?? row.kind);
   if (row.kind === 'ruler') {
     node.setAttribute('aria-hidden', 'true');
     return node;

@@ -3,7 +3,7 @@
 
 const OVERSCAN = 400;
 const PRINTED_ROWS_MAX = 5000;
-const ROW_KINDS = ['session', 'turn', 'ruler', 'span', 'event'];
+const ROW_SIZES = ['session', 'noted', 'turn', 'ruler', 'span', 'event'];
 
 class Tree {
   /** `onActive` and `onHover` are told a row or null, `onToggle` which row is to be open or not. */
@@ -43,10 +43,14 @@ class Tree {
   measure() {
     const style = getComputedStyle(this.element);
     const em = parseFloat(getComputedStyle(document.documentElement).fontSize);
-    const heights = ROW_KINDS.map((kind) => [kind, Math.round(parseFloat(style.getPropertyValue(`--${kind}-row`)) * em)]);
-    const changed = !this.heights || heights.some(([kind, height]) => this.heights[kind] !== height);
+    const heights = ROW_SIZES.map((size) => [size, Math.round(parseFloat(style.getPropertyValue(`--${size}-row`)) * em)]);
+    const changed = !this.heights || heights.some(([size, height]) => this.heights[size] !== height);
     this.heights = Object.fromEntries(heights);
     return changed;
+  }
+
+  heightOf(row) {
+    return this.heights[row.size ?? row.kind];
   }
 
   /** Show these rows; those given as changed get new elements. */
@@ -68,7 +72,7 @@ class Tree {
     let spoken = 1;
     this.rows.forEach((row, index) => {
       this.places.set(row, index);
-      this.tops[index + 1] = this.tops[index] + this.heights[row.kind];
+      this.tops[index + 1] = this.tops[index] + this.heightOf(row);
       row.number = row.kind === 'ruler' ? 0 : (spoken += 1);
     });
     this.canvas.style.height = `${this.tops[this.rows.length]}px`;
@@ -160,7 +164,7 @@ class Tree {
   create(row) {
     const element = rowElement(row);
     element.id = row.elementId ??= `row-${(this.numbered += 1)}`;
-    element.style.height = `${this.heights[row.kind]}px`;
+    element.style.height = `${this.heightOf(row)}px`;
     element.classList.toggle('active', row === this.active);
     this.elements.set(row, element);
     element.row = row;
@@ -171,7 +175,7 @@ class Tree {
   tellWhere() {
     const row = this.rows[this.indexAt(this.element.scrollTop)];
     const session = row && row.kind !== 'session' ? row.turn.session : null;
-    this.where.textContent = session ? line(session.id, 60) : '';
+    this.where.textContent = session ? line(session.title, 60) : '';
   }
 
   /** Make a row the active one, and bring it into sight. */
