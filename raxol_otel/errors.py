@@ -8,8 +8,10 @@
     │   ├── UntrustedDirectory        private mode refuses the directory
     │   ├── WriteFailed               an operation of the writer failed
     │   ├── WriterClosed              the handle's writer is gone
+    │   ├── CheckRefused              append_checked's check said no
     │   └── NotChained                verify() of an unchained journal
     ├── InvalidSessionId
+    ├── InvalidStep                   no step of the observations' vocabulary; carries .path and .reason
     ├── EncodeError                   a value that JSON, or a chain, cannot carry; carries .path
     │   ├── Unencodable
     │   └── FloatRefused
@@ -27,17 +29,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from raxol_otel.journal.reader import Damage
 
 __all__ = [
     "BackendUnbound",
+    "CheckRefused",
     "CheckpointError",
     "EncodeError",
     "ExportError",
     "FloatRefused",
     "InvalidSessionId",
+    "InvalidStep",
     "InvalidTip",
     "JournalDamaged",
     "JournalError",
@@ -78,7 +83,7 @@ class JournalDamaged(JournalError):
     def __init__(self, damage: Damage) -> None:
         super().__init__(str(damage))
         self.damage = damage
-        self.hint = "the records before the damage can still be read; keep the journal as it is"
+        self.hint = "keep the journal as it is; `raxol-otel salvage PATH NEW` writes what is before the damage anew"
 
 
 class JournalUnreadable(JournalError):
@@ -91,7 +96,12 @@ class JournalUnreadable(JournalError):
 
 
 class JournalLocked(JournalError):
-    """Another writer holds the journal."""
+    """Another writer holds the journal; `pid` is its process, None where the lock does not tell."""
+
+    def __init__(self, message: str, pid: int | None = None) -> None:
+        super().__init__(message)
+        self.pid = pid
+        self.hint = "one writer a journal: close the other, or wait for it"
 
 
 class UntrustedDirectory(JournalError):
@@ -99,7 +109,20 @@ class UntrustedDirectory(JournalError):
 
 
 class WriteFailed(JournalError):
-    """An operation of the writer failed; the record was not made durable."""
+    """An operation of the writer failed; the record was not made durable.
+
+    `stage` and `reason` are those of the `write_failed` signal. `offsets` are of records that were appended all the
+    same, though not durably: they stand in the journal, and are synced again at the next append, flush and close.
+    Empty where nothing was appended.
+    """
+
+    def __init__(
+        self, message: str, *, stage: str = "append", reason: str = "other", offsets: Sequence[int] = ()
+    ) -> None:
+        super().__init__(message)
+        self.stage = stage
+        self.reason = reason
+        self.offsets = tuple(offsets)
 
 
 class WriterClosed(JournalError):
@@ -110,8 +133,26 @@ class NotChained(JournalError):
     """`verify` was asked of a journal without a hash chain."""
 
 
+class CheckRefused(JournalError):
+    """`append_checked`'s check returned False; nothing was appended."""
+
+
 class InvalidSessionId(RaxolError):
     """A session id that is not `[A-Za-z0-9._-]+`, or is `.` or `..`."""
+
+
+class InvalidStep(RaxolError):
+    """An observation that is none of the vocabulary.
+
+    `path` says where in the step (`outcome.kind`; empty for the whole), `offset` which record, where it came from one.
+    """
+
+    def __init__(self, path: str, reason: str, offset: int | None = None) -> None:
+        where = "" if offset is None else f"the observation at offset {offset}: "
+        super().__init__(f"{where}{path or 'the step'}: {reason}")
+        self.path = path
+        self.reason = reason
+        self.offset = offset
 
 
 class EncodeError(RaxolError):

@@ -27,6 +27,7 @@ __all__ = [
     "JOURNAL",
     "LOCK",
     "META",
+    "SEGMENT_CAP",
     "SESSIONS_DIR_VARIABLE",
     "SNAPSHOTS",
     "base_directory",
@@ -44,6 +45,8 @@ META: Final = "meta.json"
 LOCK: Final = "writer.lock"
 JOURNAL: Final = "journal"
 SNAPSHOTS: Final = "snapshots"
+# A segment that has reached this size, in bytes, is followed by the next one.
+SEGMENT_CAP: Final = 8 * 2**20
 SESSIONS_DIR_VARIABLE: Final = "RAXOL_SESSIONS_DIR"
 
 _SEGMENT: Final = re.compile(r"[0-9]{6}\.jsonl", re.ASCII)

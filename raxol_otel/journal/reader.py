@@ -31,7 +31,19 @@ if TYPE_CHECKING:
 
     Record = dict[str, Any]
 
-__all__ = ["Damage", "Scan", "Walk", "iter_records", "last_offset", "read_batches", "resume_scan", "scan", "verify"]
+__all__ = [
+    "Damage",
+    "Scan",
+    "Walk",
+    "cut_torn_tail",
+    "iter_records",
+    "last_offset",
+    "publish_damage",
+    "read_batches",
+    "resume_scan",
+    "scan",
+    "verify",
+]
 
 _log = logging.getLogger("raxol_otel.journal")
 _ID: Final = operator.itemgetter("id")
@@ -151,27 +163,30 @@ def resume_scan(directory: str | os.PathLike[str]) -> Scan:
     walk = Walk(Path(directory))
     found = _collect(walk)
     if walk.torn is not None:
-        _cut(walk.torn)
+        cut_torn_tail(walk.torn)
     return found
 
 
-def _cut(torn: Block) -> None:
+def cut_torn_tail(torn: Block) -> bool:
+    """Cut what a walk found torn, and sync; whether that was possible. Raises `WriteFailed`; see `resume_scan`."""
     try:
         descriptor = os.open(torn.path, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in _READ_ONLY_ERRORS:
-            return
+            return False
         message = f"cannot open {torn.path} to cut its torn tail: {error.strerror}"
         raise WriteFailed(message) from error
     try:
-        if os.fstat(descriptor).st_size == torn.byte + torn.size:
-            os.ftruncate(descriptor, torn.byte)
-            os.fdatasync(descriptor)
+        if os.fstat(descriptor).st_size != torn.byte + torn.size:
+            return False
+        os.ftruncate(descriptor, torn.byte)
+        os.fdatasync(descriptor)
     except OSError as error:
         message = f"cannot cut the torn tail of {torn.path}: {error.strerror}"
         raise WriteFailed(message) from error
     finally:
         os.close(descriptor)
+    return True
 
 
 def read_batches(walk: Walk) -> Iterator[list[Record]]:
@@ -286,8 +301,13 @@ def _head_damage(walk: Walk, cause: str, detail: str) -> Damage:
 
 def _report(walk: Walk, damage: Damage) -> JournalDamaged:
     walk.damage = damage
-    if walk.quiet:
-        return JournalDamaged(damage)
+    if not walk.quiet:
+        publish_damage(walk, damage)
+    return JournalDamaged(damage)
+
+
+def publish_damage(walk: Walk, damage: Damage) -> None:
+    """Log one line and publish one `damaged` signal."""
     _log.error("journal %s is %s", walk.session_id, damage)
     signals.publish(
         signals.Signal(
@@ -301,4 +321,3 @@ def _report(walk: Walk, damage: Damage) -> JournalDamaged:
             },
         )
     )
-    return JournalDamaged(damage)

@@ -1,0 +1,57 @@
+"""HEAD, as its writer keeps it: never more than what is durable, rewritten whole."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from raxol_otel.journal.codec import encode
+from raxol_otel.journal.files import replace_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from raxol_otel.journal.files import Files
+    from raxol_otel.journal.segment import End
+
+__all__ = ["HeadFile"]
+
+
+class HeadFile:
+    """One journal's HEAD. `segment_cap` is in bytes; both it and `schema_version` are the current opener's."""
+
+    def __init__(
+        self, files: Files, path: Path, *, segment_cap: int, schema_version: str, chained: bool, mode: int
+    ) -> None:
+        self._files = files
+        self._path = path
+        self._rest = {"schema_version": schema_version, "segment_cap": segment_cap}
+        self._chained = chained
+        self._mode = mode
+        self._lock = threading.RLock()
+        self._said: tuple[End, int] | None = None
+        self._is_writing = False
+        self.has_failed = False
+
+    def write(self, end: End, segment: int) -> None:
+        """Make HEAD say that everything up to this end is durable. Raises `OSError`."""
+        with self._lock:
+            # Being written means: a signal handler, in the middle of it. The next call makes up for it.
+            if self._is_writing or (self._said == (end, segment) and not self.has_failed):
+                return
+            self._is_writing = self.has_failed = True
+            try:
+                replace_file(self._files, self._path, self._text(end, segment), self._mode)
+                self._said, self.has_failed = (end, segment), False
+            finally:
+                self._is_writing = False
+
+    def _text(self, end: End, segment: int) -> bytes:
+        head: dict[str, Any] = {**self._rest, "offset": end.offset, "segment": segment}
+        if self._chained:
+            head["tip_hash"] = end.tip_hash
+        return encode(head)
+
+    def abandon(self) -> None:
+        """In a forked child: whoever held the lock is not here."""
+        self._lock = threading.RLock()

@@ -1,0 +1,201 @@
+"""From a session's directory to its writer: what is checked, repaired and made, in this order.
+
+1. The directories, the lock, what a crash left behind.
+2. meta.json says whether there is a chain; nothing is written where `chain=True` cannot be.
+3. One streaming scan. A damaged journal, or one whose HEAD names more than there is, stays as it is to the last byte.
+4. The torn tail is cut; everything HEAD may name is made durable; the last segment is opened; HEAD is written.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from raxol_otel.errors import JournalDamaged, NotChained, WriteFailed
+from raxol_otel.journal import lock as locks
+from raxol_otel.journal import private
+from raxol_otel.journal.blocks import has_content
+from raxol_otel.journal.codec import encode
+from raxol_otel.journal.damage import Damage
+from raxol_otel.journal.failure import publish_failure, reason_of
+from raxol_otel.journal.files import replace_file, sweep_temporaries
+from raxol_otel.journal.layout import HEAD, JOURNAL, META, SNAPSHOTS, is_chained, read_head, read_meta, segments
+from raxol_otel.journal.reader import Walk, cut_torn_tail, publish_damage, read_batches
+from raxol_otel.journal.segment import End, open_segment
+from raxol_otel.journal.writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from raxol_otel.journal.files import Files
+    from raxol_otel.journal.lock import Lock
+    from raxol_otel.journal.segment import Segment
+    from raxol_otel.journal.writer import WriterOptions
+
+__all__ = ["Description", "open_writer"]
+
+_log = logging.getLogger("raxol_otel.journal")
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What meta.json says of a new journal."""
+
+    chain: bool = False
+    private: bool = False
+    cwd: str | None = None
+    git_branch: str | None = None
+    title: str | None = None
+
+
+def open_writer(directory: Path, wanted: Description, options: WriterOptions, files: Files) -> Writer:
+    """Open or create a journal for writing.
+
+    Raises `JournalLocked`, `JournalUnreadable`, `NotChained`, `UntrustedDirectory`, and `WriteFailed` where it cannot
+    be opened at all.
+    """
+    _make_directories(directory, wanted, files)
+    lock = _lock(directory, options)
+    try:
+        return _open(directory, wanted, options, files, lock)
+    except BaseException:
+        if lock is not None:
+            lock.release()
+        raise
+
+
+def _make_directories(directory: Path, wanted: Description, files: Files) -> None:
+    base = directory.parent
+    try:
+        if wanted.private:
+            for place in (base, directory):
+                if private.check(place):
+                    private.tighten(place)
+        mode = private.DIRECTORY_MODE if wanted.private else 0o777
+        base.parent.mkdir(parents=True, exist_ok=True)
+        for place in (base, directory):
+            if files.make_directory(place, mode):
+                files.sync_directory(place.parent)
+    except OSError as error:
+        _refuse(directory, f"cannot make {error.filename or directory}", "meta", error)
+
+
+def _lock(directory: Path, options: WriterOptions) -> Lock | None:
+    try:
+        return locks.acquire(directory, mode=options.file_mode)
+    except OSError as error:
+        _log.warning("%s is written without a lock: %s", directory, error.strerror or error)
+        if error.errno != errno.EISDIR:  # somebody's way to do without one
+            publish_failure(directory.name, "lock", error)
+        return None
+
+
+def _open(directory: Path, wanted: Description, options: WriterOptions, files: Files, lock: Lock | None) -> Writer:
+    meta = read_meta(directory)
+    has_meta = os.path.lexists(directory / META)
+    has_records = any(has_content(path) for path in segments(directory))
+    chained = is_chained(meta)
+    if wanted.chain and not chained and (has_meta or has_records):
+        message = f"{directory} is not chained, and a chain cannot begin in the middle of a journal"
+        raise NotChained(message)
+    chained = chained or wanted.chain
+    walk = Walk(directory)
+    damage = _damage(walk)
+    if damage is not None:
+        return Writer(directory, options, files, lock=lock, chained=chained, damage=damage)
+    sweep_temporaries(files, directory)
+    if wanted.private:
+        _tighten(directory)
+    if not has_meta and not has_records:
+        _describe(directory, wanted, options, files)
+    segment = _prepare(directory, walk, options, files, chained=chained)
+    writer = Writer(directory, options, files, lock=lock, chained=chained, segment=segment)
+    writer.begin()
+    return writer
+
+
+def _damage(walk: Walk) -> Damage | None:
+    """Read the journal; the damage for which it must not be written to."""
+    try:
+        for _ in read_batches(walk):
+            pass
+    except JournalDamaged as error:
+        return error.damage
+    last, head = walk.last_id or 0, walk.head_offset
+    if head is None or head <= last:
+        return None
+    detail = f"HEAD names offset {head}, the last record is {last}: the journal has lost its tail"
+    damage = Damage("below_head", walk.directory / HEAD, 1, 0, last, detail)
+    publish_damage(walk, damage)
+    return damage
+
+
+def _tighten(directory: Path) -> None:
+    try:
+        private.tighten_files(directory)
+    except OSError as error:
+        _refuse(directory, f"cannot make {error.filename} private", "meta", error)
+
+
+def _describe(directory: Path, wanted: Description, options: WriterOptions, files: Files) -> None:
+    """Write meta.json, once. A chain does not begin without it."""
+    meta = {
+        "created_at": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        "cwd": wanted.cwd,
+        "git_branch": wanted.git_branch,
+        "schema_version": options.schema_version,
+        "title": wanted.title,
+    }
+    text = encode(meta | {"chain": True} if wanted.chain else meta)
+    try:
+        replace_file(files, directory / META, text, options.file_mode)
+    except OSError as error:
+        publish_failure(directory.name, "meta", error)
+        if wanted.chain:
+            _refuse(directory, "a chained journal cannot be kept without its meta.json", "meta", error)
+
+
+def _prepare(directory: Path, walk: Walk, options: WriterOptions, files: Files, *, chained: bool) -> Segment:
+    """Repair the torn tail, make what is missing, and open the segment that is appended to, everything durable."""
+    folder = directory / JOURNAL
+    if walk.torn is not None and not cut_torn_tail(walk.torn):
+        message = f"{directory.name}: cannot cut the torn tail of {walk.torn.path}: it may not be written"
+        raise WriteFailed(message, stage="append", reason="eacces")
+    end = End(0, walk.last_id or 0, walk.last_hash if chained else None)
+    mode = private.DIRECTORY_MODE if options.file_mode == private.FILE_MODE else 0o777
+    there = segments(directory)
+    try:
+        for place in (folder, directory / SNAPSHOTS):
+            files.make_directory(place, mode)
+        number = int(there[-1].stem) if there else 1
+        segment = open_segment(files, folder, number, end, mode=options.file_mode, is_new=not there)
+        _sync_all(there, read_head(directory), segment, files)
+        files.sync_directory(folder)
+        files.sync_directory(directory)
+    except OSError as error:
+        _refuse(directory, f"cannot open {error.filename or folder} for writing", "append", error)
+    return segment
+
+
+def _sync_all(there: list[Path], head: Mapping[str, Any] | None, segment: Segment, files: Files) -> None:
+    """Make durable what a writer that died may have left unsynced: everything from the segment that HEAD names on."""
+    number = head.get("segment") if head is not None else None
+    first = number if type(number) is int else 0
+    for path in there[:-1]:
+        if int(path.stem) >= first:
+            descriptor = files.open(path, os.O_RDONLY)
+            try:
+                files.sync(descriptor)
+            finally:
+                files.close(descriptor)
+    files.sync(segment.descriptor)
+
+
+def _refuse(directory: Path, what: str, stage: str, error: OSError) -> NoReturn:
+    message = f"{directory.name}: {what}: {error.strerror or error}"
+    raise WriteFailed(message, stage=stage, reason=reason_of(error)) from error

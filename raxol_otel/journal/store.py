@@ -1,0 +1,301 @@
+"""Journals opened for writing: the handle, the registry that makes one writer of many handles, and salvage.
+
+    with open_journal("session-1") as journal:
+        journal.append({"type": "turn_started", "payload": {"prompt": "hi"}})
+
+A handle may be used from several threads. From asyncio, hand calls to a thread, as in
+`await asyncio.to_thread(journal.append, event)`, or to an executor of one thread where the order of concurrent tasks matters.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, runtime_checkable
+
+from raxol_otel.errors import JournalDamaged, WriterClosed
+from raxol_otel.journal import private as privacy
+from raxol_otel.journal import reader
+from raxol_otel.journal.ceiling import CEILING
+from raxol_otel.journal.files import OS_FILES
+from raxol_otel.journal.layout import SEGMENT_CAP, base_directory, check_session_id
+from raxol_otel.journal.opening import Description, open_writer
+from raxol_otel.journal.records import Records
+from raxol_otel.journal.writer import WriterOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from raxol_otel.contract import Event
+    from raxol_otel.journal.files import Files
+    from raxol_otel.journal.writer import Writer
+
+    Record = dict[str, Any]
+
+__all__ = ["Journal", "JournalStore", "open_journal", "open_writers"]
+
+SCHEMA_VERSION: Final = "1.2.0"
+
+
+@runtime_checkable
+class JournalStore(Protocol):
+    """What any store of one session's journal can do; `Journal` is the one kept in files."""
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        ...
+
+    def append(self, event: Mapping[str, Any] | Event, *, sync: bool | None = None) -> int:
+        """Append one event; its offset."""
+        ...
+
+    def append_many(self, events: Iterable[Mapping[str, Any] | Event], *, sync: bool | None = None) -> list[int]:
+        """Append all events or none; their offsets."""
+        ...
+
+    def append_checked(self, event: Mapping[str, Any] | Event, check: Callable[[Records], object]) -> int:
+        """Append one event unless `check` objects; its offset."""
+        ...
+
+    def read(self, from_offset: int | None = None) -> list[Record]:
+        """The records, or those from an offset on."""
+        ...
+
+    def status(self) -> Literal["ok", "damaged"]:
+        """Whether the record is intact."""
+        ...
+
+    def flush(self) -> None:
+        """Make everything appended durable."""
+        ...
+
+    def close(self) -> None:
+        """Give the journal up; twice is once."""
+        ...
+
+
+class _Place:
+    """Where the process opens one journal: one writer at a time, for all handles."""
+
+    __slots__ = ("__weakref__", "lock", "writer")
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.writer: Writer | None = None
+
+
+_places: weakref.WeakValueDictionary[str, _Place] = weakref.WeakValueDictionary()
+_places_lock = threading.RLock()
+
+
+class Journal:
+    """One session's journal, open for writing. Made by `open_journal`; a context manager that closes.
+
+    Every method raises `WriterClosed` once the writer is gone: this handle was closed, or the handle that opened the
+    journal first in this process was, or this is a forked child.
+    """
+
+    def __init__(self, place: _Place, writer: Writer, *, is_owner: bool) -> None:
+        self._place = place
+        self._writer = writer
+        self._is_owner = is_owner
+        self._is_closed = False
+        # At the interpreter's end, or when the handle is forgotten, what was appended becomes durable all the same.
+        self._finalizer = weakref.finalize(self, writer.close) if is_owner else None
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self._writer.session_id
+
+    @property
+    def path(self) -> Path:
+        """The session's directory."""
+        return self._writer.directory
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record; of the last good one in a damaged journal."""
+        return self._writer.last_offset
+
+    def append(self, event: Mapping[str, Any] | Event, *, sync: bool | None = None) -> int:
+        """Append one event; its offset.
+
+        `sync=True` returns only when the record is durable. `None` syncs before it returns unless another append waits,
+        and `False` never waits, both but for the types in `immediate_sync_types`; what is not synced then is within the
+        ceiling.
+
+        Raises `WriteFailed`: nothing was appended, or, with `sync=True` and `.offsets`, appended but not durably.
+        Raises `Unencodable` and `FloatRefused`, naming the path, and `JournalDamaged`.
+        """
+        return self._open().append([event], sync=sync)[0]
+
+    def append_many(self, events: Iterable[Mapping[str, Any] | Event], *, sync: bool | None = None) -> list[int]:
+        """Append all events or none, with one write; their offsets. Otherwise as `append`."""
+        return self._open().append(events, sync=sync)
+
+    def append_checked(
+        self, event: Mapping[str, Any] | Event, check: Callable[[Records], object], *, sync: bool | None = None
+    ) -> int:
+        """Append one event unless `check(records)` objects; its offset. Nothing is appended in between.
+
+        `check` objects by raising, which passes through, or by returning False: `CheckRefused`. `records` are all
+        appended so far, read when they are iterated; `len` is known at once. Other appends wait meanwhile.
+        """
+        writer = self._open()
+
+        def run() -> object:
+            return check(Records(writer.directory, writer.last_offset, is_quiet=False))
+
+        return writer.append([event], sync=sync, check=run)[0]
+
+    def read(self, from_offset: int | None = None) -> list[Record]:
+        """All records, or those from an offset on; everything appended before the call is there.
+
+        Raises `JournalDamaged`, `JournalUnreadable`.
+        """
+        writer = self._open()
+        records = Records(writer.directory, writer.last_offset)
+        try:
+            return records.since(from_offset)
+        except JournalDamaged:
+            return self._again(records, from_offset)
+
+    def status(self) -> Literal["ok", "damaged"]:
+        """Whether the record is intact. Reads all of it. Raises `JournalUnreadable`."""
+        writer = self._open()
+        records = Records(writer.directory, writer.last_offset)
+        try:
+            try:
+                records.check()
+            except JournalDamaged:
+                self._again(records, None)
+        except JournalDamaged:
+            return "damaged"
+        return "ok" if writer.damage is None else "damaged"
+
+    def _again(self, records: Records, from_offset: int | None) -> list[Record]:
+        """Damage seen beside a writer may be a write that failed and was cut back: it counts if it stays."""
+        with self._writer.locked():
+            try:
+                return Records(records.directory, self._writer.last_offset, is_quiet=False).since(from_offset)
+            except JournalDamaged as error:
+                self._writer.refuse(error.damage)
+                raise
+
+    def verify(self) -> int | None:
+        """The first offset of a chained journal that does not link, None when all do. Raises `NotChained`."""
+        return reader.verify(self._open().directory)
+
+    def flush(self) -> None:
+        """Make everything appended durable, and HEAD exact. Raises `WriteFailed` when the records are not durable."""
+        self._open().flush()
+
+    def close(self) -> None:
+        """Close the handle; the one that opened the journal also closes the writer, durably, and gives back the lock.
+
+        Twice is once. What fails is published as a signal, and does not raise.
+        """
+        self._is_closed = True
+        if self._finalizer is not None:
+            with self._place.lock:  # whoever opens it anew waits until the lock file is gone
+                self._finalizer()
+
+    def _open(self) -> Writer:
+        if self._is_closed:
+            message = f"this handle of {self._writer.directory} is closed"
+            raise WriterClosed(message)
+        self._writer.check_usable()
+        return self._writer
+
+    def __enter__(self) -> Self:
+        """The journal itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """The path and whether it can be written to."""
+        is_open = not self._is_closed and self._writer.is_usable
+        return f"<Journal {str(self.path)!r} {'open' if is_open else 'closed'}>"
+
+
+def open_journal(
+    session_id: str,
+    *,
+    base_dir: str | os.PathLike[str] | None = None,
+    chain: bool = False,
+    private: bool = False,
+    segment_cap: int = SEGMENT_CAP,
+    immediate_sync_types: Iterable[str] = ("tool_result", "approval"),
+    sync_ceiling_ms: float = 200,
+    schema_version: str = SCHEMA_VERSION,
+    cwd: str | None = None,
+    git_branch: str | None = None,
+    title: str | None = None,
+    files: Files = OS_FILES,
+) -> Journal:
+    """Open a session's journal for writing, or create it.
+
+    `base_dir`: where sessions live, else `$RAXOL_SESSIONS_DIR`, else `~/.raxol/sessions`. `chain` makes a new journal
+    hash-chained for life. `private` keeps directories 0700 and files 0600. `segment_cap` in bytes; `sync_ceiling_ms` in
+    milliseconds: how late a shared sync, and HEAD, may come. `cwd`, `git_branch` and `title` go into a new journal's
+    meta.json and nowhere else. `files` is the file layer, for tests.
+
+    A journal that is open in this process already is joined, as it was opened. A damaged one opens for reading only;
+    so does one whose HEAD names more records than there are.
+
+    Raises `InvalidSessionId`, `JournalLocked`, `JournalUnreadable`, `NotChained`, `UntrustedDirectory`, `WriteFailed`,
+    and `ValueError` for options out of range.
+    """
+    if segment_cap < 1 or sync_ceiling_ms < 0:
+        message = "segment_cap is at least 1 byte, sync_ceiling_ms at least 0 milliseconds"
+        raise ValueError(message)
+    directory = base_directory(base_dir).absolute() / check_session_id(session_id)
+    options = WriterOptions(
+        segment_cap=segment_cap,
+        immediate_sync_types=frozenset(immediate_sync_types),
+        sync_ceiling_ms=sync_ceiling_ms,
+        schema_version=schema_version,
+        file_mode=privacy.FILE_MODE if private else 0o666,
+    )
+    described = Description(chain=chain, private=private, cwd=cwd, git_branch=git_branch, title=title)
+    with _places_lock:
+        place = _places.setdefault(os.path.realpath(directory), _Place())
+    with place.lock:
+        writer = place.writer
+        if writer is not None and writer.is_usable:
+            writer.check_joinable(chain=chain)
+            return Journal(place, writer, is_owner=False)
+        place.writer = open_writer(directory, described, options, files)
+        return Journal(place, place.writer, is_owner=True)
+
+
+def open_writers() -> list[Writer]:
+    """The writers that are open in this process, for gauges."""
+    with _places_lock:
+        places = list(_places.values())
+    return [place.writer for place in places if place.writer is not None and place.writer.is_usable]
+
+
+def _after_fork() -> None:
+    """In a forked child no journal is open, whatever the parent's threads were doing."""
+    global _places_lock  # noqa: PLW0603 - a thread that is not here may hold it
+    _places_lock = threading.RLock()
+    CEILING.reset()
+    for place in list(_places.values()):
+        place.lock = threading.RLock()
+        if place.writer is not None:
+            place.writer.abandon()
+            place.writer = None
+
+
+os.register_at_fork(after_in_child=_after_fork)
