@@ -5,11 +5,17 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from benchmarks import memory, network, reading, spans
+from benchmarks import memory, metrics, network, reading, spans
 from benchmarks.common import RECORDS, Row, facts, table, workplace
 from benchmarks.journals import whole_turns
 
-_ALL: Final = {"reading": reading.run, "spans": spans.run, "memory": memory.run, "network": network.run}
+_ALL: Final = {
+    "reading": reading.run,
+    "spans": spans.run,
+    "metrics": metrics.run,
+    "memory": memory.run,
+    "network": network.run,
+}
 
 
 def main() -> None:

@@ -134,7 +134,11 @@ def _ready(value: Any, depth: int, *, floats: bool) -> Any:
         return value if kind in _SCALARS else _NOT_READY
     changed: dict[Any, Any] = {}
     for key, item in pairs:
-        if type(item) not in _SCALARS:
+        kind_of_item = cast("type[object]", type(item))
+        if kind_of_item in _SCALARS:
+            continue
+        # Most containers are small and flat; looked at here they cost no call.
+        if kind_of_item is not dict or not _SCALARS.issuperset(map(type, item.values())):
             ready = _ready(item, depth - 1, floats=floats) if depth else _NOT_READY
             if ready is not item:
                 changed[key] = ready

@@ -10,6 +10,7 @@ it stays attached, and it never disturbs the journal. Nothing here knows OpenTel
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -95,3 +96,13 @@ def _failed(name: str, signal: Signal) -> None:
         _log.warning(
             "signal handler %r failed on %s; further failures are only counted", name, signal.name, exc_info=True
         )
+
+
+def _in_child() -> None:
+    """Start anew in a forked child: nothing has failed in it, and a lock that was held at the fork stays so."""
+    global _lock  # noqa: PLW0603 - one bus a process
+    _lock = threading.Lock()
+    _errors.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)

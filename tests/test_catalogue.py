@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from raxol_otel import catalogue
+from raxol_otel.catalogue_entries import Metric
+from tests import make_telemetry
 from tests.test_repo import MODULES, ROOT, tree
 from tests.test_trees import TREES
 
@@ -16,19 +18,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CATALOGUE: Final = "raxol_otel.catalogue"
-NAMES: Final[dict[str, Any]] = {name: value for name, value in vars(catalogue).items() if name.isupper()}
+NAMES: Final[dict[str, Any]] = {
+    name: value for name, value in vars(catalogue).items() if name.isupper() and name[0] != "_"
+}
 USERS: Final = {module: path for module, path in MODULES.items() if module != CATALOGUE}
 # A name of the telemetry: at least two words, in small letters, with dots.
 DOTTED: Final = re.compile(r"\b(?:gen_ai|raxol)\.[a-z]")
+# A name of a metric; the package's own begins like one.
+METRIC: Final = re.compile(r"\braxol_(?!otel\b)[a-z]")
 # What the catalogue promises before anybody uses it, and who will.
-FOR_LATER: Final = {
-    "SIGNAL_WRITE_FAILED": "the writer publishes it",
-    "SIGNAL_SURROGATE": "checkpoints publish it",
-    "TURN_OUTCOMES": "metrics of turns start at 0 for each",
-    "TOOL_OUTCOMES": "metrics of tools start at 0 for each",
+FOR_LATER: Final[dict[str, str]] = {}
+# What the catalogue itself is made of, and what tests and the reference walk.
+PARTS: Final = {
+    *("GENAI_REVISION", "SIGNALS", "TURN_OUTCOMES", "TOOL_OUTCOMES", "EVIDENCE_STATUSES", "RECORD_TYPES"),
+    *("UNKNOWN_PARTS", "CACHE_PARTS", "OUTPUT_PARTS"),
 }
-# What the catalogue itself is made of.
-PARTS: Final = {"GENAI_REVISION"}
 
 
 def docstrings(module: ast.Module) -> set[int]:
@@ -91,7 +95,7 @@ def test_no_name_is_spelled_outside_the_catalogue(module: str) -> None:
     said = [
         f"line {line}: {text!r}"
         for line, text in spelled(tree(USERS[module]))
-        if DOTTED.search(text) or text in dotted - {catalogue.GENAI_REVISION}
+        if DOTTED.search(text) or METRIC.search(text) or text in dotted - {catalogue.GENAI_REVISION}
     ]
     assert said == []
 
@@ -101,6 +105,9 @@ def test_the_search_for_spelled_names_finds_them() -> None:
     told = '"""raxol.doc"""\nx = {"gen_ai.key": f"raxol.{x}.y", "fine": b"raxol.z"}\ndef f():\n    "raxol.told"\n'
     assert [text for _, text in spelled(ast.parse(told)) if DOTTED.search(text)] == ["gen_ai.key"]
     assert [text for _, text in spelled(ast.parse('y = f"raxol.turn.{x}"')) if DOTTED.search(text)] == ["raxol.turn."]
+    assert [bool(METRIC.search(text)) for text in ("raxol_turns_total", "raxol_otel.turns", "raxol_otel")] == [
+        *(True, False, False)
+    ]
     for source in (
         "from raxol_otel import catalogue as c\nc.TURN_ID\nd.ITEM_ID\nc.x.ITEM_TYPE",
         "from raxol_otel.catalogue import TURN_ID as t, ITEM_ID\nt\n",
@@ -112,11 +119,23 @@ def test_names_are_told_apart() -> None:
     """No name is given twice, and each is in the form of its kind."""
     texts = [value for value in NAMES.values() if isinstance(value, str)]
     assert len(set(texts)) == len(texts)
+    free = {"SCHEMA_URL", "GENAI_REVISION", "UNNAMED"}
     for name, value in NAMES.items():
-        if not isinstance(value, str):
-            assert all(re.fullmatch(r"[a-z][a-z_]*", str(member)) for member in value), name
-        elif name not in {"SCHEMA_URL", "GENAI_REVISION"}:
-            assert re.fullmatch(r"[a-z][a-z_]*(?:\.[a-z][a-z_]*)*", str(value)), name
+        if isinstance(value, str):
+            assert name in free or re.fullmatch(r"[a-z][a-z_]*(?:\.[a-z][a-z_]*)*", value), name
+        elif name not in {"METRICS", "SIGNALS"} and not isinstance(value, Metric):
+            assert all(re.fullmatch(r"[a-z][a-z0-9_]*", str(member)) for member in value), name
+
+
+def test_the_reference_of_signals_and_metrics_is_made_from_the_catalogue() -> None:
+    """Whoever changes the catalogue makes it anew: `python -m tests.make_telemetry`."""
+    assert make_telemetry.PATH.read_text(encoding="utf-8") == make_telemetry.text()
+
+
+def test_the_signals_are_those_of_the_bus() -> None:
+    """Each name of a signal is described once."""
+    described = [entry.name for entry in catalogue.SIGNALS]
+    assert described == [value for name, value in NAMES.items() if name.startswith("SIGNAL_")]
 
 
 def test_every_attribute_that_a_span_ever_carried_is_in_the_catalogue() -> None:
@@ -134,5 +153,6 @@ def test_the_reference_names_every_attribute() -> None:
     """Whoever reads docs/reference/spans.md finds each attribute and event of a span there."""
     text = (ROOT / "docs" / "reference" / "spans.md").read_text(encoding="utf-8")
     others = {value for name, value in NAMES.items() if name.startswith(("SIGNAL_", "SCHEMA_", "GENAI_"))}
-    spans = {str(value) for value in NAMES.values() if isinstance(value, str)} - others - {catalogue.REPLAYED}
+    others |= {catalogue.REPLAYED, catalogue.METRICS_HANDLER}
+    spans = {str(value) for value in NAMES.values() if isinstance(value, str)} - others
     assert sorted(name for name in spans if "." in name and f"`{name}" not in text) == []

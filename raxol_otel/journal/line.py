@@ -11,7 +11,7 @@ from raxol_otel.errors import EncodeError, Unencodable
 from raxol_otel.journal.chain import seal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["encode_events"]
 
@@ -22,7 +22,7 @@ _PLACE: Final = _NO_HASH.encode()
 
 
 def encode_events(
-    events: Iterable[Mapping[str, Any] | Event], first: int, *, schema_version: str, tip: str | None
+    events: Sequence[Mapping[str, Any] | Event], first: int, *, schema_version: str, tip: str | None
 ) -> tuple[bytes, list[str], str | None]:
     """The events' lines, the `type` of each (empty where it is no text), and the last one's hash.
 
@@ -34,16 +34,17 @@ def encode_events(
     offset = first
     for event in events:
         try:
-            record = event.to_dict() if isinstance(event, Event) else _copied(event)
+            record: dict[str, Any] = {**event} if type(event) is dict else _copied(event)
             record["id"] = offset
-            record.setdefault("schema_version", schema_version)
+            if "schema_version" not in record:
+                record["schema_version"] = schema_version
             if tip is None:
-                lines.append(encode(record))
+                line = encode(record)
             else:
                 line, tip = _sealed(record, tip)
-                lines.append(line)
+            lines.append(line)
         except EncodeError as error:
-            if isinstance(events, list) and len(events) == 1:
+            if len(events) == 1:
                 raise
             place = f"[{offset - first}]"
             separator = "." if error.path and not error.path.startswith("[") else ""
@@ -56,6 +57,8 @@ def encode_events(
 
 
 def _copied(event: object) -> dict[str, Any]:
+    if isinstance(event, Event):
+        return event.to_dict()
     if not is_mapping(event):
         raise Unencodable("", f"an event is a mapping, not a value of type {type(event).__name__}")
     return dict(event)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,6 +23,7 @@ from raxol_otel.journal.damage import Damage
 from raxol_otel.journal.failure import publish_failure, reason_of
 from raxol_otel.journal.files import replace_file, sweep_temporaries
 from raxol_otel.journal.layout import HEAD, JOURNAL, META, SNAPSHOTS, is_chained, read_head, read_meta, segments
+from raxol_otel.journal.output import Output
 from raxol_otel.journal.reader import Walk, cut_torn_tail, publish_damage, read_batches
 from raxol_otel.journal.segment import End, open_segment
 from raxol_otel.journal.writer import Writer
@@ -34,23 +34,12 @@ if TYPE_CHECKING:
 
     from raxol_otel.journal.files import Files
     from raxol_otel.journal.lock import Lock
+    from raxol_otel.journal.options import Description, WriterOptions
     from raxol_otel.journal.segment import Segment
-    from raxol_otel.journal.writer import WriterOptions
 
-__all__ = ["Description", "open_writer"]
+__all__ = ["open_writer"]
 
 _log = logging.getLogger("raxol_otel.journal")
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What meta.json says of a new journal."""
-
-    chain: bool = False
-    private: bool = False
-    cwd: str | None = None
-    git_branch: str | None = None
-    title: str | None = None
 
 
 def open_writer(directory: Path, wanted: Description, options: WriterOptions, files: Files) -> Writer:
@@ -114,7 +103,8 @@ def _open(directory: Path, wanted: Description, options: WriterOptions, files: F
     if not has_meta and not has_records:
         _describe(directory, wanted, options, files)
     segment = _prepare(directory, walk, options, files, chained=chained)
-    writer = Writer(directory, options, files, lock=lock, chained=chained, segment=segment)
+    output = Output(files, directory / JOURNAL, segment, cap=options.segment_cap, mode=options.file_mode)
+    writer = Writer(directory, options, files, lock=lock, chained=chained, output=output)
     writer.begin()
     return writer
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,8 +22,7 @@ __all__ = ["SEGMENT_NUMBER_MAX", "End", "Segment", "open_segment"]
 SEGMENT_NUMBER_MAX: Final = 999_999
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """Where a journal ends: the segment's size in bytes, the last offset, and its hash in a chained journal.
 
     One object, replaced whole, so that an interruption never leaves one part of it new and another old.
@@ -56,9 +55,6 @@ class Segment:
         if self.is_dirty:
             self._cut()
         size = self.end.size
-        found = self.files.size(self.descriptor)
-        if found != size:
-            raise OSError(errno.ESTALE, f"{self.path.name} was changed by another: {found} bytes, not {size}")
         self.is_dirty = True
         try:
             written = self.files.write(self.descriptor, data, size)
@@ -73,6 +69,13 @@ class Segment:
         self.unsynced_bytes += len(data)
         self.end = End(size + len(data), offset, tip_hash)
         self.is_dirty = False
+
+    def check(self) -> None:
+        """Raise when the file was deleted, or is no longer as it was left."""
+        found = self.files.size(self.descriptor)
+        if found != self.end.size and not self.is_dirty:
+            message = f"{self.path.name} was changed by another: it has {found} bytes, not {self.end.size}"
+            raise OSError(errno.ESTALE, message)
 
     def _cut(self) -> None:
         self.files.truncate(self.descriptor, self.end.size)
@@ -97,8 +100,12 @@ class Segment:
 
     def forget(self, count: int) -> None:
         """The first `count` unsynced writes are durable, and need not be kept."""
-        self.unsynced_bytes -= sum(len(data) for _, data in self.unsynced[:count])
-        del self.unsynced[:count]
+        if count == len(self.unsynced):
+            self.unsynced_bytes = 0
+            self.unsynced.clear()
+        else:
+            self.unsynced_bytes -= sum(len(data) for _, data in self.unsynced[:count])
+            del self.unsynced[:count]
 
     def close(self) -> None:
         """Close the file; twice is once. Never raises."""

@@ -4,7 +4,7 @@
         journal.append({"type": "turn_started", "payload": {"prompt": "hi"}})
 
 A handle may be used from several threads. From asyncio, hand calls to a thread, as in
-`await asyncio.to_thread(journal.append, event)`, or to an executor of one thread where the order of concurrent tasks matters.
+`await asyncio.to_thread(journal.append, event)`; where the order of concurrent tasks matters, to an executor of one.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, runtime_checkable
 
-from raxol_otel.errors import JournalDamaged, WriterClosed
+from raxol_otel.errors import JournalDamaged, NotChained, WriterClosed
 from raxol_otel.journal import private as privacy
 from raxol_otel.journal import reader
 from raxol_otel.journal.ceiling import CEILING
 from raxol_otel.journal.files import OS_FILES
 from raxol_otel.journal.layout import SEGMENT_CAP, base_directory, check_session_id
-from raxol_otel.journal.opening import Description, open_writer
+from raxol_otel.journal.opening import open_writer
+from raxol_otel.journal.options import Description, WriterOptions
 from raxol_otel.journal.records import Records
-from raxol_otel.journal.writer import WriterOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -136,7 +136,7 @@ class Journal:
 
     def append_many(self, events: Iterable[Mapping[str, Any] | Event], *, sync: bool | None = None) -> list[int]:
         """Append all events or none, with one write; their offsets. Otherwise as `append`."""
-        return self._open().append(events, sync=sync)
+        return list(self._open().append(list(events), sync=sync))
 
     def append_checked(
         self, event: Mapping[str, Any] | Event, check: Callable[[Records], object], *, sync: bool | None = None
@@ -273,7 +273,9 @@ def open_journal(
     with place.lock:
         writer = place.writer
         if writer is not None and writer.is_usable:
-            writer.check_joinable(chain=chain)
+            if chain and not writer.chained:
+                message = f"{directory} is open already, and not chained"
+                raise NotChained(message)
             return Journal(place, writer, is_owner=False)
         place.writer = open_writer(directory, described, options, files)
         return Journal(place, place.writer, is_owner=True)

@@ -16,21 +16,18 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
-from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
-from raxol_otel.errors import CheckRefused, JournalDamaged, NotChained, WriteFailed, WriterClosed
+from raxol_otel.errors import CheckRefused, EncodeError, JournalDamaged, WriteFailed, WriterClosed
 from raxol_otel.journal.ceiling import CEILING
 from raxol_otel.journal.failure import publish_failure, reason_of
+from raxol_otel.journal.group import Group, Request
 from raxol_otel.journal.head import HeadFile
-from raxol_otel.journal.layout import HEAD, JOURNAL
+from raxol_otel.journal.layout import HEAD
 from raxol_otel.journal.line import encode_events
-from raxol_otel.journal.segment import SEGMENT_NUMBER_MAX, open_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -38,35 +35,39 @@ if TYPE_CHECKING:
     from raxol_otel.journal.damage import Damage
     from raxol_otel.journal.files import Files
     from raxol_otel.journal.lock import Lock
-    from raxol_otel.journal.segment import End, Segment
+    from raxol_otel.journal.options import WriterOptions
+    from raxol_otel.journal.output import Output
 
     # What failed during one call, to be published when no lock is held: the stage and why.
     Failures = list[tuple[str, OSError]]
 
-__all__ = ["Writer", "WriterOptions"]
+__all__ = ["Writer"]
 
 # What may wait for a sync that keeps failing; beyond it appends are refused.
 UNSYNCED_BYTES_MAX: Final = 64 * 2**20
 # A sync or HEAD that failed is tried again by itself after so many seconds, if nothing else tries it before.
 RETRY_SECONDS: Final = 5.0
-_NEVER: Final = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class WriterOptions:
-    """How a writer works; see `open_journal`."""
+class _Append(Request):
+    """One call of `append`, and what became of it."""
 
-    segment_cap: int
-    immediate_sync_types: frozenset[str]
-    sync_ceiling_ms: float
-    schema_version: str
-    file_mode: int
+    __slots__ = ("error", "events", "failures", "is_wanted", "offsets", "sync_error")
+
+    def __init__(self, events: Sequence[Mapping[str, Any] | Event], *, is_wanted: bool) -> None:
+        self.events = events
+        # Whether a sync is wanted before the call returns.
+        self.is_wanted = is_wanted
+        self.offsets: Sequence[int] = ()
+        self.failures: Failures = []
+        self.error: BaseException | None = None
+        self.sync_error: OSError | None = None
 
 
 class Writer:
     """Appends to one journal. Made by `opening.open_writer`, used through `store.Journal`.
 
-    `damage` is what every append is refused for, in a journal that must not be written to; then there is no segment.
+    `damage` is what every append is refused for, in a journal that must not be written to; then there is no output.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Writer:
         *,
         lock: Lock | None,
         chained: bool = False,
-        segment: Segment | None = None,
+        output: Output | None = None,
         damage: Damage | None = None,
     ) -> None:
         self.directory = directory
@@ -90,14 +91,9 @@ class Writer:
         self._held = lock
         self._pid = os.getpid()
         self._make_locks()
-        self._waiting: deque[None] = deque()
+        self._main_thread = threading.main_thread().ident
         self._is_closed = self._is_appending = self._is_syncing = False
-        # What is not all durable, and the segment that is appended to, which is the last.
-        self._open = [] if segment is None else [segment]
-        self._rotations: int = 0
-        self._rotations_synced: int = 0
-        # What a sync covered last and the segment that was current then: what HEAD may say.
-        self._durable: tuple[End, int] | None = None if segment is None else (segment.end, segment.number)
+        self._output = output
         self._has_sync_failed = False
         self._head = HeadFile(
             files,
@@ -107,17 +103,19 @@ class Writer:
             chained=chained,
             mode=options.file_mode,
         )
-        self._due_at = _NEVER
+        self._is_due_soon = self._is_due_late = False
+        self._ceiling = options.sync_ceiling_ms / 1000
 
     def _make_locks(self) -> None:
         self._lock = threading.RLock()
         self._sync_lock = threading.RLock()
+        self._group: Group[_Append] = Group(self._append_all)
 
     @property
     def last_offset(self) -> int:
         """The offset of the last record appended; of the last good one in a damaged journal."""
-        if self._open:
-            return self._open[-1].end.offset
+        if self._output is not None:
+            return self._output.end.offset
         return self.damage.last_offset if self.damage is not None else 0
 
     @property
@@ -134,12 +132,6 @@ class Writer:
             message = f"the writer of {self.directory} is closed"
             raise WriterClosed(message)
 
-    def check_joinable(self, *, chain: bool) -> None:
-        """Raise `NotChained` when a chain is wanted that the journal does not have."""
-        if chain and not self.chained:
-            message = f"{self.directory} is open already, and not chained"
-            raise NotChained(message)
-
     def locked(self) -> AbstractContextManager[object]:
         """While it is entered, nothing is appended by another thread."""
         return self._lock
@@ -151,206 +143,215 @@ class Writer:
 
     def append(
         self,
-        events: Iterable[Mapping[str, Any] | Event],
+        events: Sequence[Mapping[str, Any] | Event],
         *,
         sync: bool | None = None,
         check: Callable[[], object] | None = None,
-    ) -> list[int]:
+    ) -> Sequence[int]:
         """Append the events, all or none; their offsets. `check()` runs first, and nothing slips between.
 
         Raises `WriteFailed`, `WriterClosed`, `JournalDamaged`, `EncodeError`, `CheckRefused`, and what `check` raises.
         """
-        self.check_usable()
-        failures: Failures = []
-        is_waiting = True
-        self._waiting.append(None)
+        if self._is_closed or os.getpid() != self._pid:
+            self.check_usable()
+        # `None` where others are at it: their sync, or the ceiling, serves this one too.
+        request = _Append(events, is_wanted=sync or (sync is None and not self._group.is_busy))
+        if not request.is_wanted or check is not None or threading.get_ident() == self._main_thread:
+            with self._lock:
+                self._append(request, check)
+            request.sync_error = self._settle(request.offsets, request.failures, is_wanted=request.is_wanted)
+        else:
+            self._group.do(request)
+        if request.failures or self.is_failing:
+            self._publish(request.failures)
+        if request.error is not None:
+            raise request.error
+        if sync and request.sync_error is not None:
+            self._raise("datasync", request.sync_error, "appended, but not durably", request.offsets)
+        return request.offsets
+
+    def _append_all(self, requests: list[_Append]) -> None:
+        """A round of the group: all written, then one sync."""
         try:
             with self._lock:
-                self._waiting.pop()
-                is_waiting = False
-                offsets, is_wanted = self._append(events, sync=sync, check=check, failures=failures)
-            is_durable = self._settle(offsets, failures, is_wanted=is_wanted)
-        except BaseException:
-            if is_waiting:
-                self._waiting.pop()
-            if failures:
-                self._publish(failures)
-            raise
-        self._publish(failures)
-        if sync and not is_durable:
-            self._raise(failures, "appended, but not durably", offsets)
-        return offsets
+                if len(requests) == 1 or not self._append_joined(requests):
+                    for request in requests:
+                        self._append(request)
+            last = next((one.offsets for one in reversed(requests) if one.offsets), ())
+            error = self._settle(last, requests[0].failures, is_wanted=True)
+            for request in requests:
+                request.sync_error = error
+        except BaseException as error:  # noqa: BLE001 - told to each that waits, in its own thread
+            for request in requests:
+                request.error = request.error or error
 
-    def _append(
-        self,
-        events: Iterable[Mapping[str, Any] | Event],
-        *,
-        sync: bool | None,
-        check: Callable[[], object] | None,
-        failures: Failures,
-    ) -> tuple[list[int], bool]:
-        """Under `_lock`: write the events; their offsets, and whether a sync is wanted now."""
-        self._enter()
-        if self.damage is not None:
-            raise JournalDamaged(self.damage)
+    def _append_joined(self, requests: list[_Append]) -> bool:
+        """Under `_lock`: append all with one write; False, and nothing done, where each must be looked at alone."""
+        output = self._output
+        if self._is_closed or self._is_appending or self._has_sync_failed or self.damage is not None or output is None:
+            return False
+        end, schema_version = output.end, self.options.schema_version
+        lines: list[bytes] = []
+        last, tip = end.offset, end.tip_hash
         self._is_appending = True
         try:
-            if check is not None and check() is False:
-                message = f"{self.directory.name}: the check refused; nothing was appended"
-                raise CheckRefused(message)
-            offsets, types = self._write(events, failures)
+            for request in requests:
+                first = last + 1
+                data, types, tip = encode_events(request.events, first, schema_version=schema_version, tip=tip)
+                lines.append(data)
+                last += len(types)
+                request.offsets = range(first, last + 1)
+            is_done = output.append_within(b"".join(lines), last, tip)
+        except (EncodeError, OSError):
+            is_done = False
         finally:
             self._is_appending = False
-        is_immediate = not self.options.immediate_sync_types.isdisjoint(types)
-        return offsets, bool(sync) or is_immediate or (sync is None and not self._waiting)
+        return is_done
+
+    def _append(self, request: _Append, check: Callable[[], object] | None = None) -> None:
+        """Under `_lock`: write what is asked for, or say why not."""
+        try:
+            if self._is_closed or self._is_appending:
+                self._enter()
+            if self.damage is not None or self._output is None:
+                raise JournalDamaged(cast("Damage", self.damage))  # noqa: TRY301
+            self._is_appending = True
+            try:
+                if check is not None and check() is False:
+                    message = f"{self.directory.name}: the check refused; nothing was appended"
+                    raise CheckRefused(message)
+                types = self._write(self._output, request)
+            finally:
+                self._is_appending = False
+            if not self.options.immediate_sync_types.isdisjoint(types):
+                request.is_wanted = True
+        except Exception as error:  # noqa: BLE001 - raised by the thread that asked
+            request.error = error
+            request.offsets = ()
 
     def _enter(self) -> None:
         """Raise unless the writer is usable, and this thread is not in the middle of an append."""
-        self.check_usable()
+        if self._is_closed:
+            self.check_usable()
         if self._is_appending:
             message = f"{self.directory.name}: called in the middle of an append (from a check, or a signal handler?)"
             raise WriteFailed(message)
 
-    def _write(self, events: Iterable[Mapping[str, Any] | Event], failures: Failures) -> tuple[list[int], list[str]]:
-        """Write the events; their offsets and types."""
-        segment = self._open[-1]
-        if sum(one.unsynced_bytes for one in self._open) > UNSYNCED_BYTES_MAX:
-            self._sync_first(failures)
-        end, options = segment.end, self.options
+    def _write(self, output: Output, request: _Append) -> list[str]:
+        """Write the events; their types."""
+        if self._has_sync_failed and output.unsynced_bytes > UNSYNCED_BYTES_MAX:
+            self._sync_first(request.failures)
+        end = output.end
+        first = end.offset + 1
         data, types, tip = encode_events(
-            events, end.offset + 1, schema_version=options.schema_version, tip=end.tip_hash
+            request.events, first, schema_version=self.options.schema_version, tip=end.tip_hash
         )
         if not types:
-            return [], []
-        last = end.offset + len(types)
+            return types
         try:
-            if segment.number >= SEGMENT_NUMBER_MAX and end.size >= options.segment_cap:
-                raise OSError(0, f"segment {SEGMENT_NUMBER_MAX} is full, and there is no name for another")  # noqa: TRY301
-            segment.append(data, last, tip)
+            is_full = output.append(data, end.offset + len(types), tip)
         except OSError as error:
-            failures.append(("append", error))
-            self._raise(failures, "nothing was appended")
-        if segment.end.size >= options.segment_cap and segment.number < SEGMENT_NUMBER_MAX:
-            self._rotate(segment, failures)
-        return list(range(end.offset + 1, last + 1)), types
-
-    def _rotate(self, segment: Segment, failures: Failures) -> None:
-        folder, mode = self.directory / JOURNAL, self.options.file_mode
-        try:
-            following = open_segment(self.files, folder, segment.number + 1, segment.end, mode=mode, is_new=True)
-        except OSError as error:
-            failures.append(("rotate", error))
-            return  # the segment grows past its cap, and the next append tries again
-        self._rotations += 1
-        self._open.append(following)
+            request.failures.append(("append", error))
+            self._raise("append", error, "nothing was appended")
+        request.offsets = range(first, first + len(types))
+        if is_full:
+            try:
+                output.rotate()
+            except OSError as error:  # the segment grows past its cap, and the next append tries again
+                request.failures.append(("rotate", error))
+        return types
 
     def _sync_first(self, failures: Failures) -> None:
         """Under `_lock`: too much waits for a sync to append more without one."""
         if self._sync_lock.acquire(blocking=False):  # else somebody is at it
             try:
-                is_durable = self._make_durable(self.last_offset, failures)
+                error = self._make_durable(self.last_offset, failures)
             finally:
                 self._sync_lock.release()
-            if not is_durable:
-                self._raise(failures, f"nothing was appended: over {UNSYNCED_BYTES_MAX} bytes wait for a sync")
+            if error is not None:
+                self._raise("datasync", error, f"nothing was appended: over {UNSYNCED_BYTES_MAX} bytes wait for a sync")
 
-    def _settle(self, offsets: list[int], failures: Failures, *, is_wanted: bool) -> bool:
-        """After an append: sync if it is wanted, repeat what failed, leave the rest to the ceiling."""
-        is_durable = False
-        if is_wanted or self._has_sync_failed:
-            is_durable = self._make_durable(offsets[-1] if offsets else self.last_offset, failures)
+    def _settle(self, offsets: Sequence[int], failures: Failures, *, is_wanted: bool) -> OSError | None:
+        """After appends: sync if it is wanted, repeat what failed, leave the rest to the ceiling.
+
+        Returns why the sync failed.
+        """
+        error = None
+        is_synced = is_wanted or self._has_sync_failed
+        if is_synced:
+            error = self._make_durable(offsets[-1] if offsets else self.last_offset, failures)
         if self._head.has_failed:
             self._write_head(failures)
-        is_repeated = self._has_sync_failed or (self._head.has_failed and is_durable)
-        self._set_due(RETRY_SECONDS if is_repeated else self.options.sync_ceiling_ms / 1000)
-        return is_durable
+        is_repeated = error is not None or (self._head.has_failed and is_synced)
+        if not self._is_due_soon:
+            self._set_due(RETRY_SECONDS if is_repeated else self._ceiling, is_soon=not is_repeated)
+        return error
 
-    def _make_durable(self, target: int, failures: Failures) -> bool:
-        """Whether everything up to the target is durable now; one sync serves all who wait for it."""
+    def _make_durable(self, target: int, failures: Failures) -> OSError | None:
+        """Why not everything up to the target is durable now; None when it is. One sync serves all who wait for it."""
+        output = self._output
         with self._sync_lock:
-            if self._durable is not None and self._durable[0].offset >= target:
-                return True
+            if output is None or output.durable[0].offset >= target:
+                return None
             if self._is_syncing:
-                failures.append(("datasync", OSError(errno.EDEADLK, "a signal handler cannot wait for a sync")))
-                return False
-            self._is_syncing = True
+                return OSError(errno.EDEADLK, "a signal handler cannot wait for a sync that it interrupts")
+            self._is_syncing = self._has_sync_failed = True
             try:
-                return self._sync(failures)
+                output.sync(self._lock)
+                self._has_sync_failed = False
+            except OSError as error:
+                failures.append(("datasync", error))
+                return error
             finally:
                 self._is_syncing = False
-
-    def _sync(self, failures: Failures) -> bool:
-        """Under `_sync_lock`: sync what is not durable; whether that worked."""
-        with self._lock:
-            current = self._open[-1]
-            goal = (current.end, current.number)
-            pending = [(segment, len(segment.unsynced)) for segment in self._open]
-            rotations = self._rotations
-        try:
-            for segment, count in pending:
-                if count:
-                    segment.sync(count)
-            if rotations != self._rotations_synced:
-                self.files.sync_directory(self.directory / JOURNAL)
-        except OSError as error:
-            failures.append(("datasync", error))
-            self._has_sync_failed = True
-            return False
-        with self._lock:
-            self._durable, self._rotations_synced, self._has_sync_failed = goal, rotations, False
-            for segment, count in pending:
-                segment.forget(count)
-                if segment is not self._open[-1] and not segment.unsynced:
-                    self._open.remove(segment)
-                    segment.close()
-        return True
+            return None
 
     def _write_head(self, failures: Failures) -> None:
-        if self._durable is not None:
+        if self._output is not None:
             try:
-                self._head.write(*self._durable)
+                self._head.write(*self._output.durable)
             except OSError as error:
                 failures.append(("head", error))
 
-    def _set_due(self, seconds: float) -> None:
-        at = time.monotonic() + seconds
-        if at >= self._due_at:
+    def _set_due(self, seconds: float, *, is_soon: bool) -> None:
+        """Have `due` called; once for all that comes before it, but for the first that must come sooner."""
+        if self._is_due_late and not is_soon:
             return
-        self._due_at = at
+        self._is_due_soon, self._is_due_late = is_soon, True
         try:
             CEILING.after(seconds, self)
         except RuntimeError:  # no thread is to be had, as at the interpreter's end
-            self._due_at = _NEVER
+            self._is_due_soon = self._is_due_late = False
             failures: Failures = []
             self._commit(failures)
             self._publish(failures)
 
     def due(self) -> None:
         """The ceiling has come: sync what waits and write HEAD."""
-        self._due_at = _NEVER
+        self._is_due_soon = self._is_due_late = False
         if not self.is_usable:
             return
         failures: Failures = []
         self._commit(failures)
         if failures:
             self._publish(failures)
-            self._set_due(RETRY_SECONDS)
+            self._set_due(RETRY_SECONDS, is_soon=False)
 
-    def _commit(self, failures: Failures) -> bool:
-        is_durable = not self._open or self._make_durable(self.last_offset, failures)
+    def _commit(self, failures: Failures) -> OSError | None:
+        error = self._make_durable(self.last_offset, failures)
         if self.damage is None:
             self._write_head(failures)
-        return is_durable
+        return error
 
     def flush(self) -> None:
         """Make everything durable, and HEAD exact. Raises `WriteFailed` when the records are not durable."""
         with self._lock:
             self._enter()
         failures: Failures = []
-        is_durable = self._commit(failures)
+        error = self._commit(failures)
         self._publish(failures)
-        if not is_durable:
-            self._raise(failures, "not durable")
+        if error is not None:
+            self._raise("datasync", error, "not durable")
 
     def begin(self) -> None:
         """Write HEAD for the first time, at the end of opening."""
@@ -372,8 +373,8 @@ class Writer:
         failures: Failures = []
         self._commit(failures)
         with self._sync_lock, self._lock:
-            for segment in self._open:
-                segment.close()
+            if self._output is not None:
+                self._output.close()
             if self._held is not None:
                 self._held.release()
         self._publish(failures)
@@ -383,8 +384,8 @@ class Writer:
         self._is_closed = True
         self._make_locks()
         self._head.abandon()
-        for segment in self._open:
-            segment.close()
+        if self._output is not None:
+            self._output.close()
         if self._held is not None:
             self._held.abandon()
 
@@ -393,8 +394,6 @@ class Writer:
         for stage, error in failures:
             publish_failure(self.session_id, stage, error)
 
-    def _raise(self, failures: Failures, what: str, offsets: Iterable[int] = ()) -> NoReturn:
-        # HEAD's failure, which may come last, is never why a caller is told.
-        stage, error = next(failure for failure in reversed(failures) if failure[0] != "head")
+    def _raise(self, stage: str, error: OSError, what: str, offsets: Iterable[int] = ()) -> NoReturn:
         message = f"{self.directory.name}: {what}: {error.strerror or error}"
         raise WriteFailed(message, stage=stage, reason=reason_of(error), offsets=tuple(offsets)) from error
