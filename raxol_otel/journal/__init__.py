@@ -5,6 +5,7 @@ Reading never writes, `resume_scan` apart; writing is `open_journal`'s. Public n
 
 from __future__ import annotations
 
+from raxol_otel.journal import checkpoint
 from raxol_otel.journal.reader import Damage, Scan, iter_records, last_offset, resume_scan, scan, verify
 from raxol_otel.journal.salvage import salvage
 from raxol_otel.journal.store import Journal, JournalStore, open_journal
@@ -16,6 +17,7 @@ __all__ = [
     "Journal",
     "JournalStore",
     "Scan",
+    "checkpoint",
     "is_conversational",
     "iter_records",
     "last_offset",

@@ -48,7 +48,7 @@ def open_writer(directory: Path, wanted: Description, options: WriterOptions, fi
     Raises `JournalLocked`, `JournalUnreadable`, `NotChained`, `UntrustedDirectory`, and `WriteFailed` where it cannot
     be opened at all.
     """
-    _make_directories(directory, wanted, files)
+    _make_directories(directory, wanted, options, files)
     lock = _lock(directory, options)
     try:
         return _open(directory, wanted, options, files, lock)
@@ -58,17 +58,16 @@ def open_writer(directory: Path, wanted: Description, options: WriterOptions, fi
         raise
 
 
-def _make_directories(directory: Path, wanted: Description, files: Files) -> None:
+def _make_directories(directory: Path, wanted: Description, options: WriterOptions, files: Files) -> None:
     base = directory.parent
     try:
         if wanted.private:
             for place in (base, directory):
                 if private.check(place):
                     private.tighten(place)
-        mode = private.DIRECTORY_MODE if wanted.private else 0o777
         base.parent.mkdir(parents=True, exist_ok=True)
         for place in (base, directory):
-            if files.make_directory(place, mode):
+            if files.make_directory(place, options.directory_mode):
                 files.sync_directory(place.parent)
     except OSError as error:
         _refuse(directory, f"cannot make {error.filename or directory}", "meta", error)
@@ -157,11 +156,10 @@ def _prepare(directory: Path, walk: Walk, options: WriterOptions, files: Files, 
         message = f"{directory.name}: cannot cut the torn tail of {walk.torn.path}: it may not be written"
         raise WriteFailed(message, stage="append", reason="eacces")
     end = End(0, walk.last_id or 0, walk.last_hash if chained else None)
-    mode = private.DIRECTORY_MODE if options.file_mode == private.FILE_MODE else 0o777
     there = segments(directory)
     try:
         for place in (folder, directory / SNAPSHOTS):
-            files.make_directory(place, mode)
+            files.make_directory(place, options.directory_mode)
         number = int(there[-1].stem) if there else 1
         segment = open_segment(files, folder, number, end, mode=options.file_mode, is_new=not there)
         _sync_all(there, read_head(directory), segment, files)

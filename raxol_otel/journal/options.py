@@ -9,13 +9,14 @@ __all__ = ["Description", "WriterOptions"]
 
 @dataclass(frozen=True, slots=True)
 class WriterOptions:
-    """How a writer works; see `open_journal`. `segment_cap` in bytes; `file_mode` is that of new files."""
+    """How a writer works; see `open_journal`. `segment_cap` in bytes; the modes are those of what is made new."""
 
     segment_cap: int
     immediate_sync_types: frozenset[str]
     sync_ceiling_ms: float
     schema_version: str
     file_mode: int
+    directory_mode: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,16 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, runtime_checkable
 
-from raxol_otel.errors import JournalDamaged, NotChained, WriterClosed
+from raxol_otel.errors import JournalDamaged, NotChained, WriteFailed, WriterClosed
 from raxol_otel.journal import private as privacy
 from raxol_otel.journal import reader
 from raxol_otel.journal.ceiling import CEILING
-from raxol_otel.journal.files import OS_FILES
-from raxol_otel.journal.layout import SEGMENT_CAP, base_directory, check_session_id
+from raxol_otel.journal.failure import publish_failure, reason_of
+from raxol_otel.journal.files import OS_FILES, replace_file
+from raxol_otel.journal.layout import SEGMENT_CAP, SNAPSHOTS, base_directory, check_session_id
 from raxol_otel.journal.opening import open_writer
 from raxol_otel.journal.options import Description, WriterOptions
 from raxol_otel.journal.records import Records
@@ -147,49 +149,40 @@ class Journal:
         appended so far, read when they are iterated; `len` is known at once. Other appends wait meanwhile.
         """
         writer = self._open()
-
-        def run() -> object:
-            return check(Records(writer.directory, writer.last_offset, is_quiet=False))
-
-        return writer.append([event], sync=sync, check=run)[0]
+        return writer.append([event], sync=sync, check=lambda: check(Records(writer)))[0]
 
     def read(self, from_offset: int | None = None) -> list[Record]:
         """All records, or those from an offset on; everything appended before the call is there.
 
         Raises `JournalDamaged`, `JournalUnreadable`.
         """
-        writer = self._open()
-        records = Records(writer.directory, writer.last_offset)
-        try:
-            return records.since(from_offset)
-        except JournalDamaged:
-            return self._again(records, from_offset)
+        return self.records().since(from_offset)
+
+    def records(self) -> Records:
+        """All records appended so far, read each time they are iterated, in bounded memory."""
+        return Records(self._open())
 
     def status(self) -> Literal["ok", "damaged"]:
         """Whether the record is intact. Reads all of it. Raises `JournalUnreadable`."""
-        writer = self._open()
-        records = Records(writer.directory, writer.last_offset)
-        try:
-            try:
-                records.check()
-            except JournalDamaged:
-                self._again(records, None)
-        except JournalDamaged:
-            return "damaged"
-        return "ok" if writer.damage is None else "damaged"
-
-    def _again(self, records: Records, from_offset: int | None) -> list[Record]:
-        """Damage seen beside a writer may be a write that failed and was cut back: it counts if it stays."""
-        with self._writer.locked():
-            try:
-                return Records(records.directory, self._writer.last_offset, is_quiet=False).since(from_offset)
-            except JournalDamaged as error:
-                self._writer.refuse(error.damage)
-                raise
+        with suppress(JournalDamaged):
+            self.records().check()
+        return "ok" if self._writer.damage is None else "damaged"
 
     def verify(self) -> int | None:
         """The first offset of a chained journal that does not link, None when all do. Raises `NotChained`."""
         return reader.verify(self._open().directory)
+
+    def write_snapshot(self, name: str, content: bytes) -> None:
+        """Put a file of this name into `snapshots/`, durably; `checkpoint.write` does. Raises `WriteFailed`."""
+        writer = self._open()
+        folder, options = writer.directory / SNAPSHOTS, writer.options
+        try:
+            writer.files.make_directory(folder, options.directory_mode)
+            replace_file(writer.files, folder / name, content, options.file_mode, within=writer.directory)
+        except OSError as error:
+            publish_failure(self.session_id, "snapshot", error)
+            message = f"{self.session_id}: the snapshot was not written: {error.strerror or error}"
+            raise WriteFailed(message, stage="snapshot", reason=reason_of(error)) from error
 
     def flush(self) -> None:
         """Make everything appended durable, and HEAD exact. Raises `WriteFailed` when the records are not durable."""
@@ -266,6 +259,7 @@ def open_journal(
         sync_ceiling_ms=sync_ceiling_ms,
         schema_version=schema_version,
         file_mode=privacy.FILE_MODE if private else 0o666,
+        directory_mode=privacy.DIRECTORY_MODE if private else 0o777,
     )
     described = Description(chain=chain, private=private, cwd=cwd, git_branch=git_branch, title=title)
     with _places_lock:
