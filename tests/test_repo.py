@@ -38,6 +38,7 @@ ROOMS: Final = (
     "fleet",
     "exporters",
     "testing",
+    "demo",
     "cli",
     "__main__",
 )

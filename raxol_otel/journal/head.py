@@ -12,22 +12,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from raxol_otel.journal.files import Files
+    from raxol_otel.journal.options import WriterOptions
     from raxol_otel.journal.segment import End
 
 __all__ = ["HeadFile"]
 
 
 class HeadFile:
-    """One journal's HEAD. `segment_cap` is in bytes; both it and `schema_version` are the current opener's."""
+    """One journal's HEAD. It tells the current opener's segment cap and schema version."""
 
-    def __init__(
-        self, files: Files, path: Path, *, segment_cap: int, schema_version: str, chained: bool, mode: int
-    ) -> None:
+    def __init__(self, files: Files, path: Path, options: WriterOptions, *, chained: bool) -> None:
         self._files = files
         self._path = path
-        self._rest = {"schema_version": schema_version, "segment_cap": segment_cap}
+        self._rest = {"schema_version": options.schema_version, "segment_cap": options.segment_cap}
         self._chained = chained
-        self._mode = mode
+        self._mode = options.file_mode
         self._lock = threading.RLock()
         self._said: tuple[End, int] | None = None
         self._is_writing = False

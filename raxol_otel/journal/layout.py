@@ -27,6 +27,7 @@ __all__ = [
     "JOURNAL",
     "LOCK",
     "META",
+    "SCHEMA_VERSION",
     "SEGMENT_CAP",
     "SESSIONS_DIR_VARIABLE",
     "SNAPSHOTS",
@@ -45,6 +46,8 @@ META: Final = "meta.json"
 LOCK: Final = "writer.lock"
 JOURNAL: Final = "journal"
 SNAPSHOTS: Final = "snapshots"
+# What a writer of today stamps.
+SCHEMA_VERSION: Final = "1.2.0"
 # A segment that has reached this size, in bytes, is followed by the next one.
 SEGMENT_CAP: Final = 8 * 2**20
 SESSIONS_DIR_VARIABLE: Final = "RAXOL_SESSIONS_DIR"

@@ -104,7 +104,7 @@ def _open(directory: Path, wanted: Description, options: WriterOptions, files: F
     segment = _prepare(directory, walk, options, files, chained=chained)
     output = Output(files, directory / JOURNAL, segment, cap=options.segment_cap, mode=options.file_mode)
     writer = Writer(directory, options, files, lock=lock, chained=chained, output=output)
-    writer.begin()
+    writer.due()  # HEAD
     return writer
 
 

@@ -1,4 +1,7 @@
-"""What a writer has open: the segment it appends to, and older ones until they are durable.
+"""What a writer has open: the segment that it appends to, and the next one once that is full.
+
+Nothing is written to the next segment before the full one is durable: the kernel writes files back in any order, and a
+power loss may take the end of the last one only. Until then the full one grows past its cap.
 
 Nothing here locks. The writer calls `sync` from one thread at a time, and everything else under its lock.
 """
@@ -24,9 +27,9 @@ CHECK_SECONDS: Final = 0.05
 
 
 class Output:
-    """The open segments of a journal, each method raising `OSError`. `cap` is in bytes, `folder` the segments' own.
+    """The open segments of a journal. `cap` is in bytes, `folder` the segments' own. Its methods raise `OSError`.
 
-    `durable` is what a sync covered last, and the number of the segment that was appended to then: what HEAD may say.
+    `durable` is what a sync covered last, and the number of the segment that is appended to then: what HEAD may say.
     """
 
     def __init__(self, files: Files, folder: Path, segment: Segment, *, cap: int, mode: int) -> None:
@@ -34,26 +37,29 @@ class Output:
         self._folder = folder
         self._cap = cap
         self._mode = mode
-        # What is not all durable, and last the segment that is appended to.
-        self._segments = [segment]
-        self._rotations: int = 0
-        self._rotations_synced: int = 0
+        self._segment = segment
+        self._next: Segment | None = None
         self._check_at = 0.0
         self.durable: tuple[End, int] = (segment.end, segment.number)
 
     @property
     def end(self) -> End:
         """Where the journal ends."""
-        return self._segments[-1].end
+        return self._segment.end
 
     @property
     def unsynced_bytes(self) -> int:
         """How much waits for a sync."""
-        return sum(segment.unsynced_bytes for segment in self._segments)
+        return self._segment.unsynced_bytes
+
+    @property
+    def is_rotating(self) -> bool:
+        """Whether the segment is full and the next one waits for it to be durable."""
+        return self._next is not None
 
     def append(self, data: bytes, offset: int, tip_hash: str | None) -> bool:
         """Write lines, the last one's offset and hash given; whether the segment is full now."""
-        segment = self._segments[-1]
+        segment = self._segment
         if segment.number >= SEGMENT_NUMBER_MAX and segment.end.size >= self._cap:
             message = f"segment {SEGMENT_NUMBER_MAX} is full, and there is no name for another"
             raise OSError(0, message)
@@ -62,7 +68,7 @@ class Output:
             segment.check()
             self._check_at = now + CHECK_SECONDS
         segment.append(data, offset, tip_hash)
-        return segment.end.size >= self._cap and segment.number < SEGMENT_NUMBER_MAX
+        return segment.end.size >= self._cap and self._next is None and segment.number < SEGMENT_NUMBER_MAX
 
     def append_within(self, data: bytes, offset: int, tip_hash: str | None) -> bool:
         """As `append`, but only what leaves room in the segment; whether it did."""
@@ -72,35 +78,29 @@ class Output:
         return True
 
     def rotate(self) -> None:
-        """Open the next segment; the one before it is closed when it is durable."""
-        segment = self._segments[-1]
-        following = open_segment(
-            self._files, self._folder, segment.number + 1, segment.end, mode=self._mode, is_new=True
-        )
-        self._rotations += 1
-        self._segments.append(following)
+        """Make the next segment."""
+        number = self._segment.number + 1
+        self._next = open_segment(self._files, self._folder, number, self.end, mode=self._mode, is_new=True)
 
     def sync(self, lock: AbstractContextManager[object]) -> None:
         """Make durable all that is written when it begins; `lock` is the writer's, and is held only for moments."""
         with lock:
-            current = self._segments[-1]
-            goal = (current.end, current.number)
-            pending = [(segment, len(segment.unsynced)) for segment in self._segments]
-            rotations = self._rotations
-        for segment, count in pending:
-            if count:
-                segment.sync(count)
-        if rotations != self._rotations_synced:
+            segment, following = self._segment, self._next
+            end, count = segment.end, len(segment.unsynced)
+        if count:
+            segment.sync(count)
+        if following is not None:
             self._files.sync_directory(self._folder)
         with lock:
-            self.durable, self._rotations_synced = goal, rotations
-            for segment, count in pending:
-                segment.forget(count)
-                if segment is not self._segments[-1] and not segment.unsynced:
-                    self._segments.remove(segment)
-                    segment.close()
+            segment.forget(count)
+            if following is not None and not segment.unsynced and self._next is following:
+                following.end = segment.end._replace(size=following.end.size)
+                self._segment, self._next = following, None
+                segment.close()
+            self.durable = (end, self._segment.number)
 
     def close(self) -> None:
         """Close what is open. Never raises; twice is once."""
-        for segment in self._segments:
-            segment.close()
+        self._segment.close()
+        if self._next is not None:
+            self._next.close()

@@ -19,12 +19,14 @@ from raxol_otel.journal.layout import (
     HEAD,
     JOURNAL,
     META,
+    SCHEMA_VERSION,
     SEGMENT_CAP,
     SNAPSHOTS,
     check_session_id,
     open_regular,
     read_head,
 )
+from raxol_otel.journal.options import WriterOptions
 from raxol_otel.journal.reader import Walk, read_batches
 from raxol_otel.journal.segment import End, Segment, open_segment
 
@@ -36,7 +38,6 @@ __all__ = ["salvage"]
 _SNAPSHOT: Final = re.compile(r"snapshots/([0-9a-f]{64}\.json)", re.ASCII)
 _FILE_MODE: Final = 0o600
 _DIRECTORY_MODE: Final = 0o700
-_SCHEMA_VERSION: Final = "1.2.0"
 
 
 def salvage(directory: str | os.PathLike[str], new_directory: str | os.PathLike[str]) -> int:
@@ -89,14 +90,17 @@ def _write(old: Path, new: Path) -> int:
     finally:
         end, number = out.close()
     schema = head.get("schema_version")
-    HeadFile(
-        OS_FILES,
-        new / HEAD,
+    options = WriterOptions(
         segment_cap=out.cap,
-        schema_version=schema if type(schema) is str else _SCHEMA_VERSION,
-        chained=walk.chained,
-        mode=_FILE_MODE,
-    ).write(End(end.size, end.offset, walk.last_hash), number)
+        immediate_sync_types=frozenset(),
+        sync_ceiling_ms=0,
+        schema_version=schema if type(schema) is str else SCHEMA_VERSION,
+        file_mode=_FILE_MODE,
+        directory_mode=_DIRECTORY_MODE,
+    )
+    HeadFile(OS_FILES, new / HEAD, options, chained=walk.chained).write(
+        End(end.size, end.offset, walk.last_hash), number
+    )
     for place in (new / JOURNAL, new / SNAPSHOTS, new):
         OS_FILES.sync_directory(place)
     return walk.records

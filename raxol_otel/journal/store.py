@@ -13,7 +13,7 @@ import os
 import threading
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
 
 from raxol_otel.errors import JournalDamaged, NotChained, WriteFailed, WriterClosed
 from raxol_otel.journal import private as privacy
@@ -21,7 +21,7 @@ from raxol_otel.journal import reader
 from raxol_otel.journal.ceiling import CEILING
 from raxol_otel.journal.failure import publish_failure, reason_of
 from raxol_otel.journal.files import OS_FILES, replace_file
-from raxol_otel.journal.layout import SEGMENT_CAP, SNAPSHOTS, base_directory, check_session_id
+from raxol_otel.journal.layout import SCHEMA_VERSION, SEGMENT_CAP, SNAPSHOTS, base_directory, check_session_id
 from raxol_otel.journal.opening import open_writer
 from raxol_otel.journal.options import Description, WriterOptions
 from raxol_otel.journal.records import Records
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     Record = dict[str, Any]
 
 __all__ = ["Journal", "JournalStore", "open_journal", "open_writers"]
-
-SCHEMA_VERSION: Final = "1.2.0"
 
 
 @runtime_checkable
@@ -106,8 +104,9 @@ class Journal:
         self._writer = writer
         self._is_owner = is_owner
         self._is_closed = False
-        # At the interpreter's end, or when the handle is forgotten, what was appended becomes durable all the same.
-        self._finalizer = weakref.finalize(self, writer.close) if is_owner else None
+        if is_owner:
+            # At the interpreter's end, or when the handle is forgotten, what was appended becomes durable all the same.
+            weakref.finalize(self, writer.close)
 
     @property
     def session_id(self) -> str:
@@ -194,9 +193,9 @@ class Journal:
         Twice is once. What fails is published as a signal, and does not raise.
         """
         self._is_closed = True
-        if self._finalizer is not None:
+        if self._is_owner:
             with self._place.lock:  # whoever opens it anew waits until the lock file is gone
-                self._finalizer()
+                self._writer.close()
 
     def _open(self) -> Writer:
         if self._is_closed:

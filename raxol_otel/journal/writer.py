@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 from raxol_otel.errors import CheckRefused, EncodeError, JournalDamaged, WriteFailed, WriterClosed
 from raxol_otel.journal.ceiling import CEILING
 from raxol_otel.journal.failure import publish_failure, reason_of
-from raxol_otel.journal.group import Group, Request
+from raxol_otel.journal.group import Group
 from raxol_otel.journal.head import HeadFile
 from raxol_otel.journal.layout import HEAD
 from raxol_otel.journal.line import encode_events
+from raxol_otel.journal.request import Append
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,9 +38,8 @@ if TYPE_CHECKING:
     from raxol_otel.journal.lock import Lock
     from raxol_otel.journal.options import WriterOptions
     from raxol_otel.journal.output import Output
+    from raxol_otel.journal.request import Failures
 
-    # What failed during one call, to be published when no lock is held: the stage and why.
-    Failures = list[tuple[str, OSError]]
 
 __all__ = ["Writer"]
 
@@ -47,21 +47,6 @@ __all__ = ["Writer"]
 UNSYNCED_BYTES_MAX: Final = 64 * 2**20
 # A sync or HEAD that failed is tried again by itself after so many seconds, if nothing else tries it before.
 RETRY_SECONDS: Final = 5.0
-
-
-class _Append(Request):
-    """One call of `append`, and what became of it."""
-
-    __slots__ = ("error", "events", "failures", "is_wanted", "offsets", "sync_error")
-
-    def __init__(self, events: Sequence[Mapping[str, Any] | Event], *, is_wanted: bool) -> None:
-        self.events = events
-        # Whether a sync is wanted before the call returns.
-        self.is_wanted = is_wanted
-        self.offsets: Sequence[int] = ()
-        self.failures: Failures = []
-        self.error: BaseException | None = None
-        self.sync_error: OSError | None = None
 
 
 class Writer:
@@ -92,24 +77,17 @@ class Writer:
         self._pid = os.getpid()
         self._make_locks()
         self._main_thread = threading.main_thread().ident
-        self._is_closed = self._is_appending = self._is_syncing = False
+        self._is_closed = self._is_close_wanted = self._is_appending = self._is_syncing = False
         self._output = output
         self._has_sync_failed = False
-        self._head = HeadFile(
-            files,
-            directory / HEAD,
-            segment_cap=options.segment_cap,
-            schema_version=options.schema_version,
-            chained=chained,
-            mode=options.file_mode,
-        )
+        self._head = HeadFile(files, directory / HEAD, options, chained=chained)
         self._is_due_soon = self._is_due_late = False
         self._ceiling = options.sync_ceiling_ms / 1000
 
     def _make_locks(self) -> None:
         self._lock = threading.RLock()
         self._sync_lock = threading.RLock()
-        self._group: Group[_Append] = Group(self._append_all)
+        self._group: Group[Append] = Group(self._append_all)
 
     @property
     def last_offset(self) -> int:
@@ -155,13 +133,18 @@ class Writer:
         if self._is_closed or os.getpid() != self._pid:
             self.check_usable()
         # `None` where others are at it: their sync, or the ceiling, serves this one too.
-        request = _Append(events, is_wanted=sync or (sync is None and not self._group.is_busy))
-        if not request.is_wanted or check is not None or threading.get_ident() == self._main_thread:
-            with self._lock:
-                self._append(request, check)
-            request.sync_error = self._settle(request.offsets, request.failures, is_wanted=request.is_wanted)
-        else:
-            self._group.do(request)
+        request = Append(events, is_wanted=sync or (sync is None and not self._group.is_busy))
+        try:
+            if not request.is_wanted or check is not None or threading.get_ident() == self._main_thread:
+                self._advance(request.failures)
+                with self._lock:
+                    self._append(request, check)
+                request.sync_error = self._settle(request.offsets, request.failures, is_wanted=request.is_wanted)
+            else:
+                self._group.do(request)
+        finally:
+            if self._is_close_wanted:
+                self.close()
         if request.failures or self.is_failing:
             self._publish(request.failures)
         if request.error is not None:
@@ -170,9 +153,10 @@ class Writer:
             self._raise("datasync", request.sync_error, "appended, but not durably", request.offsets)
         return request.offsets
 
-    def _append_all(self, requests: list[_Append]) -> None:
+    def _append_all(self, requests: list[Append]) -> None:
         """A round of the group: all written, then one sync."""
         try:
+            self._advance(requests[0].failures)
             with self._lock:
                 if len(requests) == 1 or not self._append_joined(requests):
                     for request in requests:
@@ -185,7 +169,7 @@ class Writer:
             for request in requests:
                 request.error = request.error or error
 
-    def _append_joined(self, requests: list[_Append]) -> bool:
+    def _append_joined(self, requests: list[Append]) -> bool:
         """Under `_lock`: append all with one write; False, and nothing done, where each must be looked at alone."""
         output = self._output
         if self._is_closed or self._is_appending or self._has_sync_failed or self.damage is not None or output is None:
@@ -208,7 +192,7 @@ class Writer:
             self._is_appending = False
         return is_done
 
-    def _append(self, request: _Append, check: Callable[[], object] | None = None) -> None:
+    def _append(self, request: Append, check: Callable[[], object] | None = None) -> None:
         """Under `_lock`: write what is asked for, or say why not."""
         try:
             if self._is_closed or self._is_appending:
@@ -237,7 +221,7 @@ class Writer:
             message = f"{self.directory.name}: called in the middle of an append (from a check, or a signal handler?)"
             raise WriteFailed(message)
 
-    def _write(self, output: Output, request: _Append) -> list[str]:
+    def _write(self, output: Output, request: Append) -> list[str]:
         """Write the events; their types."""
         if self._has_sync_failed and output.unsynced_bytes > UNSYNCED_BYTES_MAX:
             self._sync_first(request.failures)
@@ -260,6 +244,16 @@ class Writer:
             except OSError as error:  # the segment grows past its cap, and the next append tries again
                 request.failures.append(("rotate", error))
         return types
+
+    def _advance(self, failures: Failures) -> None:
+        """Before an append: if the segment is full, make it durable and go on to the next one, nobody else appending.
+
+        Where that fails the full one is appended to.
+        """
+        if self._output is not None and self._output.is_rotating:
+            with self._sync_lock, self._lock:
+                if self._output.is_rotating and not (self._is_appending or self._is_syncing):
+                    self._sync(self._output, failures)
 
     def _sync_first(self, failures: Failures) -> None:
         """Under `_lock`: too much waits for a sync to append more without one."""
@@ -295,16 +289,20 @@ class Writer:
                 return None
             if self._is_syncing:
                 return OSError(errno.EDEADLK, "a signal handler cannot wait for a sync that it interrupts")
-            self._is_syncing = self._has_sync_failed = True
-            try:
-                output.sync(self._lock)
-                self._has_sync_failed = False
-            except OSError as error:
-                failures.append(("datasync", error))
-                return error
-            finally:
-                self._is_syncing = False
-            return None
+            return self._sync(output, failures)
+
+    def _sync(self, output: Output, failures: Failures) -> OSError | None:
+        """Under `_sync_lock`: sync; why it failed."""
+        self._is_syncing = self._has_sync_failed = True
+        try:
+            output.sync(self._lock)
+        except OSError as error:
+            failures.append(("datasync", error))
+            return error
+        finally:
+            self._is_syncing = False
+        self._has_sync_failed = False
+        return None
 
     def _write_head(self, failures: Failures) -> None:
         if self._output is not None:
@@ -348,31 +346,31 @@ class Writer:
         with self._lock:
             self._enter()
         failures: Failures = []
-        error = self._commit(failures)
+        try:
+            error = self._commit(failures)
+        finally:
+            if self._is_close_wanted:
+                self.close()
         self._publish(failures)
         if error is not None:
             self._raise("datasync", error, "not durable")
 
-    def begin(self) -> None:
-        """Write HEAD for the first time, at the end of opening."""
-        failures: Failures = []
-        if self.damage is None:
-            self._write_head(failures)
-        self._publish(failures)
-
     def close(self) -> None:
         """Make everything durable and HEAD exact, and give the lock back. Twice is once.
 
-        What fails is published, not raised; only in the middle of an append of this thread it raises `WriteFailed`.
+        What fails is published, not raised. In the middle of an append of this thread (a check, a signal handler) it
+        takes effect when that ends.
         """
-        with self._lock:
-            if not self.is_usable:
-                return
-            self._enter()
-            self._is_closed = True
         failures: Failures = []
-        self._commit(failures)
-        with self._sync_lock, self._lock:
+        with self._sync_lock:
+            with self._lock:
+                if not self.is_usable:
+                    return
+                self._is_close_wanted = True
+                if self._is_appending or self._is_syncing:
+                    return
+                self._is_close_wanted, self._is_closed = False, True
+            self._commit(failures)
             if self._output is not None:
                 self._output.close()
             if self._held is not None:
