@@ -26,6 +26,7 @@ from raxol_otel import catalogue as names
 from raxol_otel import signals
 from raxol_otel.canonical import plain_repr
 from raxol_otel.catalogue_entries import SOURCES
+from raxol_otel.journal import meter, store
 from raxol_otel.metrics_facts import AMOUNT_MAX, count_record, count_span, exemplar_of
 from raxol_otel.metrics_instruments import Bounded, Instruments, described
 from raxol_otel.turns import values
@@ -79,11 +80,15 @@ class Metrics:
         self._failures = 0
 
     def attach(self) -> None:
-        """Count the core's signals from now on."""
+        """Count the core's signals from now on, and measure the writers of this process."""
         signals.attach(self._handler, self._handle)
+        if self._source in names.METRIC_UNSYNCED.sources:
+            meter.attach(self)
+            self.watch_writers(unsynced=store.unsynced_seconds, failing=store.is_failing)
 
     def detach(self) -> bool:
-        """Count no more signals; says whether any were counted."""
+        """Count no more signals and syncs; says whether any were counted."""
+        meter.detach(self)
         return signals.detach(self._handler)
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from raxol_otel.errors import JournalDamaged, NotChained, WriteFailed
 from raxol_otel.journal import lock as locks
-from raxol_otel.journal import private
+from raxol_otel.journal import meter, private
 from raxol_otel.journal.blocks import has_content
 from raxol_otel.journal.codec import encode
 from raxol_otel.journal.damage import Damage
@@ -155,6 +155,8 @@ def _prepare(directory: Path, walk: Walk, options: WriterOptions, files: Files, 
     if walk.torn is not None and not cut_torn_tail(walk.torn):
         message = f"{directory.name}: cannot cut the torn tail of {walk.torn.path}: it may not be written"
         raise WriteFailed(message, stage="append", reason="eacces")
+    if walk.torn is not None:
+        meter.torn_repaired()
     end = End(0, walk.last_id or 0, walk.last_hash if chained else None)
     there = segments(directory)
     try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from raxol_otel.journal import meter
 from raxol_otel.journal.segment import SEGMENT_NUMBER_MAX, open_segment
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Output:
         self._segment = segment
         self._next: Segment | None = None
         self._check_at = 0.0
+        # When the oldest record that is not durable was written, on the monotonic clock in seconds; None: all are.
+        self.unsynced_since: float | None = None
         self.durable: tuple[End, int] = (segment.end, segment.number)
 
     @property
@@ -68,6 +71,8 @@ class Output:
             segment.check()
             self._check_at = now + CHECK_SECONDS
         segment.append(data, offset, tip_hash)
+        if self.unsynced_since is None:
+            self.unsynced_since = now
         return segment.end.size >= self._cap and self._next is None and segment.number < SEGMENT_NUMBER_MAX
 
     def append_within(self, data: bytes, offset: int, tip_hash: str | None) -> bool:
@@ -86,18 +91,21 @@ class Output:
         """Make durable all that is written when it begins; `lock` is the writer's, and is held only for moments."""
         with lock:
             segment, following = self._segment, self._next
-            end, count = segment.end, len(segment.unsynced)
+            end, count, began = segment.end, len(segment.unsynced), time.monotonic()
         if count:
             segment.sync(count)
         if following is not None:
             self._files.sync_directory(self._folder)
         with lock:
             segment.forget(count)
+            self.unsynced_since = began if segment.unsynced else None
             if following is not None and not segment.unsynced and self._next is following:
                 following.end = segment.end._replace(size=following.end.size)
                 self._segment, self._next = following, None
                 segment.close()
             self.durable = (end, self._segment.number)
+        if meter.attached:
+            meter.synced(time.monotonic() - began)
 
     def close(self) -> None:
         """Close what is open. Never raises; twice is once."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     Record = dict[str, Any]
 
-__all__ = ["Journal", "JournalStore", "open_journal", "open_writers"]
+__all__ = ["Journal", "JournalStore", "is_failing", "open_journal", "unsynced_seconds"]
 
 
 @runtime_checkable
@@ -274,11 +275,20 @@ def open_journal(
         return Journal(place, place.writer, is_owner=True)
 
 
-def open_writers() -> list[Writer]:
-    """The writers that are open in this process, for gauges."""
-    with _places_lock:
-        places = list(_places.values())
-    return [place.writer for place in places if place.writer is not None and place.writer.is_usable]
+def unsynced_seconds() -> float:
+    """The age of the oldest record, of any writer of this process, that is not durable yet; 0 when all are."""
+    since = [writer.output.unsynced_since for writer in _open_writers() if writer.output is not None]
+    return max((time.monotonic() - one for one in since if one is not None), default=0.0)
+
+
+def is_failing() -> bool:
+    """Whether the last operation of any open writer of this process failed."""
+    return any(writer.is_failing for writer in _open_writers())
+
+
+def _open_writers() -> list[Writer]:
+    writers = [place.writer for place in list(_places.values())]
+    return [writer for writer in writers if writer is not None and writer.is_usable]
 
 
 def _after_fork() -> None:

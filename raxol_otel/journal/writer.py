@@ -78,7 +78,7 @@ class Writer:
         self._make_locks()
         self._main_thread = threading.main_thread().ident
         self._is_closed = self._is_close_wanted = self._is_appending = self._is_syncing = False
-        self._output = output
+        self.output = output
         self._has_sync_failed = False
         self._head = HeadFile(files, directory / HEAD, options, chained=chained)
         self._is_due_soon = self._is_due_late = False
@@ -92,8 +92,8 @@ class Writer:
     @property
     def last_offset(self) -> int:
         """The offset of the last record appended; of the last good one in a damaged journal."""
-        if self._output is not None:
-            return self._output.end.offset
+        if self.output is not None:
+            return self.output.end.offset
         return self.damage.last_offset if self.damage is not None else 0
 
     @property
@@ -171,7 +171,7 @@ class Writer:
 
     def _append_joined(self, requests: list[Append]) -> bool:
         """Under `_lock`: append all with one write; False, and nothing done, where each must be looked at alone."""
-        output = self._output
+        output = self.output
         if self._is_closed or self._is_appending or self._has_sync_failed or self.damage is not None or output is None:
             return False
         end, schema_version = output.end, self.options.schema_version
@@ -197,14 +197,14 @@ class Writer:
         try:
             if self._is_closed or self._is_appending:
                 self._enter()
-            if self.damage is not None or self._output is None:
+            if self.damage is not None or self.output is None:
                 raise JournalDamaged(cast("Damage", self.damage))  # noqa: TRY301
             self._is_appending = True
             try:
                 if check is not None and check() is False:
                     message = f"{self.directory.name}: the check refused; nothing was appended"
                     raise CheckRefused(message)
-                types = self._write(self._output, request)
+                types = self._write(self.output, request)
             finally:
                 self._is_appending = False
             if not self.options.immediate_sync_types.isdisjoint(types):
@@ -250,10 +250,10 @@ class Writer:
 
         Where that fails the full one is appended to.
         """
-        if self._output is not None and self._output.is_rotating:
+        if self.output is not None and self.output.is_rotating:
             with self._sync_lock, self._lock:
-                if self._output.is_rotating and not (self._is_appending or self._is_syncing):
-                    self._sync(self._output, failures)
+                if self.output.is_rotating and not (self._is_appending or self._is_syncing):
+                    self._sync(self.output, failures)
 
     def _sync_first(self, failures: Failures) -> None:
         """Under `_lock`: too much waits for a sync to append more without one."""
@@ -283,7 +283,7 @@ class Writer:
 
     def _make_durable(self, target: int, failures: Failures) -> OSError | None:
         """Why not everything up to the target is durable now; None when it is. One sync serves all who wait for it."""
-        output = self._output
+        output = self.output
         with self._sync_lock:
             if output is None or output.durable[0].offset >= target:
                 return None
@@ -305,9 +305,9 @@ class Writer:
         return None
 
     def _write_head(self, failures: Failures) -> None:
-        if self._output is not None:
+        if self.output is not None:
             try:
-                self._head.write(*self._output.durable)
+                self._head.write(*self.output.durable)
             except OSError as error:
                 failures.append(("head", error))
 
@@ -371,8 +371,8 @@ class Writer:
                     return
                 self._is_close_wanted, self._is_closed = False, True
             self._commit(failures)
-            if self._output is not None:
-                self._output.close()
+            if self.output is not None:
+                self.output.close()
             if self._held is not None:
                 self._held.release()
         self._publish(failures)
@@ -382,8 +382,8 @@ class Writer:
         self._is_closed = True
         self._make_locks()
         self._head.abandon()
-        if self._output is not None:
-            self._output.close()
+        if self.output is not None:
+            self.output.close()
         if self._held is not None:
             self._held.abandon()
 
