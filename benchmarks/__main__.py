@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from benchmarks import memory, metrics, network, reading, spans
+from benchmarks import memory, metrics, network, reading, spans, writing
 from benchmarks.common import RECORDS, Row, facts, table, workplace
 from benchmarks.journals import whole_turns
 
 _ALL: Final = {
     "reading": reading.run,
     "spans": spans.run,
+    "writing": writing.run,
     "metrics": metrics.run,
     "memory": memory.run,
     "network": network.run,
