@@ -29,6 +29,7 @@ class _Due(Protocol):
 class Ceiling:
     """Calls `due()` of an object after a delay. The object may be gone by then."""
 
+    _lock: threading.RLock
     _changed: threading.Condition
     _heap: list[tuple[float, int, weakref.ref[_Due]]]
     _thread: threading.Thread | None
@@ -39,13 +40,15 @@ class Ceiling:
 
     def reset(self) -> None:
         """Forget everything, in a forked child: the thread and what it waited for are the parent's."""
-        self._changed = threading.Condition()
+        # `with` on a lock of C leaves no gap for an interruption, on a condition it does.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._heap = []
         self._thread = None
 
     def after(self, seconds: float, target: _Due) -> None:
         """Call `target.due()` so many seconds from now. Raises `RuntimeError` when no thread can be started."""
-        with self._changed:
+        with self._lock:
             heapq.heappush(self._heap, (time.monotonic() + seconds, next(self._order), weakref.ref(target)))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="raxol-otel-ceiling", daemon=True)
@@ -59,7 +62,7 @@ class Ceiling:
 
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 target = self._next()
                 if target is None and not self._heap:
                     self._thread = None

@@ -38,8 +38,11 @@ _log = logging.getLogger("raxol_otel.journal")
 _FLOCK: Final = "hhqqi"
 _PID: Final = re.compile(r"\+?0*([1-9][0-9]{0,9})", re.ASCII)
 _LOCK_BYTES_MAX: Final = 4096
-# /proc gives the boot time in whole seconds.
 _CLOCK_SLACK_SECONDS: Final = 2.0
+# A process that has ended, though its parent has not yet asked how.
+_DEAD_STATES: Final = frozenset({"Z", "X", "x"})
+_HOLDER_TRIES: Final = 10
+_HOLDER_PAUSE_SECONDS: Final = 0.005
 # So often two that race for a lock start anew before one gives up.
 _TRIES_MAX: Final = 100
 _GUARD_SECONDS_MAX: Final = 2.0
@@ -71,7 +74,7 @@ def probe(directory: Path, *, is_foreign: bool = False) -> Writer:
     except OSError:
         return Writer("unknown")
     pid = parse_pid(text)
-    is_live = is_held or (pid is not None and pid != os.getpid() and _is_running(pid, written))
+    is_live = is_held or _is_alive(pid, written)
     return Writer("live" if is_live else "stale", pid)
 
 
@@ -143,12 +146,12 @@ def _hold(path: Path, descriptor: int) -> Lock | None:
     """
     is_ours = False
     try:
-        if not _lock_file(descriptor):
-            raise _locked(path, parse_pid(os.pread(descriptor, _LOCK_BYTES_MAX, 0)))
+        if not _lock_file(descriptor, fcntl.F_WRLCK):
+            raise _locked(path, _holder(descriptor))
         if not _is_at(path, descriptor):
             return None
         pid = parse_pid(os.pread(descriptor, _LOCK_BYTES_MAX, 0))
-        if pid is not None and pid != os.getpid() and _is_running(pid, os.fstat(descriptor).st_mtime):
+        if _is_alive(pid, os.fstat(descriptor).st_mtime):
             raise _locked(path, pid)
         os.ftruncate(descriptor, 0)
         with contextlib.suppress(OSError):  # a full disk: the lock itself is held all the same
@@ -160,10 +163,21 @@ def _hold(path: Path, descriptor: int) -> Lock | None:
             os.close(descriptor)
 
 
-def _lock_file(descriptor: int) -> bool:
+def _holder(descriptor: int) -> int | None:
+    """The pid of whoever holds the lock; one that took it just now may not have written it yet."""
+    for _ in range(_HOLDER_TRIES):
+        pid = parse_pid(os.pread(descriptor, _LOCK_BYTES_MAX, 0))
+        if pid == os.getpid() or _is_alive(pid, os.fstat(descriptor).st_mtime):
+            return pid
+        time.sleep(_HOLDER_PAUSE_SECONDS)
+    # Of another pid namespace, perhaps: what the file says is all there is.
+    return parse_pid(os.pread(descriptor, _LOCK_BYTES_MAX, 0))
+
+
+def _lock_file(descriptor: int, kind: int) -> bool:
     """Lock the open file; False when another holds it. Where the file system has no locks the pid must do."""
     try:
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0))
     except OSError as error:
         if error.errno in _HELD_ERRORS:
             return False
@@ -178,18 +192,41 @@ def _replace(path: Path) -> None:
             status = path.lstat()
         except FileNotFoundError:
             return  # somebody was faster
-        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and os.access(path, os.W_OK):
+        is_plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+        if is_plain and os.access(path, os.W_OK, effective_ids=True):
             return  # and it is a lock like any other now
+        descriptor = _open_to_look(path)
+        if descriptor is None:
+            path.unlink()  # it leads to no file, so that nobody holds it
+            return
         try:
-            text, written, is_held = _look(path)
-        except FileNotFoundError:
-            text, written, is_held = b"", 0.0, False  # a link to nothing
-        except PermissionError:
-            raise _locked(path, None) from None  # whose it is cannot be told
-        pid = parse_pid(text)
-        if is_held or (pid is not None and pid != os.getpid() and _is_running(pid, written)):
-            raise _locked(path, pid)
-        path.unlink()
+            # While it is held nobody can take the file over in place, as one who may write it would.
+            if not _lock_file(descriptor, fcntl.F_RDLCK):
+                raise _locked(path, _holder(descriptor))
+            pid = parse_pid(os.pread(descriptor, _LOCK_BYTES_MAX, 0))
+            if _is_alive(pid, os.fstat(descriptor).st_mtime):
+                raise _locked(path, pid)
+            if stat.S_ISLNK(status.st_mode) or _is_at(path, descriptor):
+                path.unlink()
+        finally:
+            os.close(descriptor)
+
+
+def _open_to_look(path: Path) -> int | None:
+    """Open what is at the path for reading; None when that is no regular file.
+
+    Raises `JournalLocked` where it may not be read: whose it is cannot be told.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except PermissionError:
+        raise _locked(path, None) from None
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENXIO}:
+            return None
+        raise
 
 
 @contextlib.contextmanager
@@ -246,24 +283,29 @@ def _is_held(descriptor: int) -> bool:
     return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
 
 
-def _is_running(pid: int, written: float) -> bool:
-    """Whether the pid lives, and lived when the lock was written (seconds since the epoch)."""
+def _is_alive(pid: int | None, written: float) -> bool:
+    """Whether the pid is another process that lives, and lived when the lock was written (seconds since the epoch)."""
+    if pid is None or pid == os.getpid():
+        return False
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         pass  # it lives, and is somebody else's
-    began = _began(pid)
-    return began is None or began <= written + _CLOCK_SLACK_SECONDS
+    state, began = _state(pid)
+    if state in _DEAD_STATES:
+        return False
+    # A start in the future says nothing: the clocks of a container need not be those of its host.
+    now = time.time()
+    return began is None or began <= written + _CLOCK_SLACK_SECONDS or began > now + _CLOCK_SLACK_SECONDS
 
 
-def _began(pid: int) -> float | None:
-    """When the process began, in seconds since the epoch; None where /proc does not say."""
+def _state(pid: int) -> tuple[str, float | None]:
+    """The process's state as /proc gives it, and when it began in seconds since the epoch; None where it is unknown."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        ticks = int(fields[19])
-        uptime = float(Path("/proc/uptime").read_bytes().split()[0])
-        return time.time() - uptime + ticks / os.sysconf("SC_CLK_TCK")
+        since_boot = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        return fields[0].decode(), time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + since_boot
     except (OSError, ValueError, IndexError):
-        return None
+        return "", None

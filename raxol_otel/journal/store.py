@@ -193,10 +193,11 @@ class Journal:
 
         Twice is once. What fails is published as a signal, and does not raise.
         """
-        self._is_closed = True
         if self._is_owner:
             with self._place.lock:  # whoever opens it anew waits until the lock file is gone
                 self._writer.close()
+        # Only now: a close that was interrupted can be repeated.
+        self._is_closed = True
 
     def _open(self) -> Writer:
         if self._is_closed:

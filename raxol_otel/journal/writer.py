@@ -77,7 +77,7 @@ class Writer:
         self._pid = os.getpid()
         self._make_locks()
         self._main_thread = threading.main_thread().ident
-        self._is_closed = self._is_close_wanted = self._is_appending = self._is_syncing = False
+        self._is_closed = self._is_close_wanted = self._is_released = self._is_appending = self._is_syncing = False
         self.output = output
         self._has_sync_failed = False
         self._head = HeadFile(files, directory / HEAD, options, chained=chained)
@@ -115,7 +115,7 @@ class Writer:
         return self._lock
 
     def refuse(self, damage: Damage) -> None:
-        """Damage was found in the open journal: nothing is appended from now on."""
+        """Append nothing from now on: damage was found."""
         with self._lock:
             self.damage = self.damage or damage
 
@@ -315,14 +315,15 @@ class Writer:
         """Have `due` called; once for all that comes before it, but for the first that must come sooner."""
         if self._is_due_late and not is_soon:
             return
-        self._is_due_soon, self._is_due_late = is_soon, True
         try:
             CEILING.after(seconds, self)
         except RuntimeError:  # no thread is to be had, as at the interpreter's end
-            self._is_due_soon = self._is_due_late = False
             failures: Failures = []
             self._commit(failures)
             self._publish(failures)
+        else:
+            # Only now: an interruption before may cost a second call, never the only one.
+            self._is_due_soon, self._is_due_late = is_soon, True
 
     def due(self) -> None:
         """The ceiling has come: sync what waits and write HEAD."""
@@ -358,23 +359,25 @@ class Writer:
     def close(self) -> None:
         """Make everything durable and HEAD exact, and give the lock back. Twice is once.
 
-        What fails is published, not raised. In the middle of an append of this thread (a check, a signal handler) it
-        takes effect when that ends.
+        What fails is published. In the middle of an append of this thread it takes effect when that ends.
         """
         failures: Failures = []
         with self._sync_lock:
             with self._lock:
-                if not self.is_usable:
+                if self._is_released or self._pid != os.getpid():
                     return
-                self._is_close_wanted = True
-                if self._is_appending or self._is_syncing:
+                self._is_close_wanted = self._is_appending or self._is_syncing
+                if self._is_close_wanted:
                     return
-                self._is_close_wanted, self._is_closed = False, True
-            self._commit(failures)
-            if self.output is not None:
-                self.output.close()
-            if self._held is not None:
-                self._held.release()
+                self._is_closed = True
+            try:
+                self._commit(failures)
+            finally:
+                if self.output is not None:
+                    self.output.close()
+                if self._held is not None:
+                    self._held.release()
+                self._is_released = True
         self._publish(failures)
 
     def abandon(self) -> None:
