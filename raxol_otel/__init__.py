@@ -5,6 +5,7 @@ Rooms, from the ground up; each imports only rooms above its own line (tests/tes
     errors, catalogue, contract, observed, signals
     journal      the journal core: standard library and orjson only
     turns        records in, spans out: a pure fold
+    bounds       what keeps telemetry small and true: names, amounts, damage
     metrics      folded turns and signals as Prometheus metrics
     live         a journal that is being written, as OpenTelemetry
     fleet        many journals

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from raxol_otel.catalogue_entries import Label, Metric, SignalEntry
+from raxol_otel.catalogue_entries import Instrument, Label, Metric, SignalEntry
 
 GENAI_REVISION: Final = "0.1.0"
 SCHEMA_URL: Final = f"https://opentelemetry.io/schemas/gen-ai/{GENAI_REVISION}"
@@ -41,6 +41,8 @@ OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
 TOOL_ARGUMENTS: Final = "gen_ai.tool.call.arguments"
 TOOL_RESULT: Final = "gen_ai.tool.call.result"
 ERROR_TYPE: Final = "error.type"
+MODALITY: Final = "gen_ai.token.modality"
+USAGE_TYPE: Final = "gen_ai.token.type"
 
 # Our own attributes
 SESSION_ID: Final = "raxol.session.id"
@@ -64,6 +66,10 @@ ITEM_ID: Final = "raxol.item.id"
 OBSERVED: Final = "raxol.observed"
 OBSERVED_REASON: Final = "raxol.observed.reason"
 REPLAYED: Final = "raxol.replayed"
+JOURNAL_SEGMENT: Final = "raxol.journal.segment"
+JOURNAL_STAGE: Final = "raxol.journal.stage"
+DAMAGE_CAUSE: Final = "raxol.journal.damage.cause"
+CHECKPOINT_OP: Final = "raxol.checkpoint.op"
 
 # Span events and their attributes
 EVENT_EXCEPTION: Final = "exception"
@@ -118,8 +124,13 @@ OBSERVED_OUTCOMES: Final = {
 # What a label says that has no value of its own: not a name, or not one of those that are told apart.
 UNNAMED: Final = "_OTHER"
 OVERFLOW: Final = "other"
-# The handler that counts signals; what else goes wrong in the metrics is counted under its name.
+# A journal does not say of what modality its tokens were.
+MODALITY_UNKNOWN: Final = "unknown"
+USAGE_TYPES: Final = ("input", "output")
+# The handlers of signals, and the instruments, which are none: what goes wrong in each is counted under its name.
 METRICS_HANDLER: Final = "raxol_otel.metrics"
+LOG_EVENTS_HANDLER: Final = "raxol_otel.log_events"
+INSTRUMENTS_HANDLER: Final = "raxol_otel.instruments"
 
 SIGNALS: Final = (
     SignalEntry(
@@ -127,18 +138,21 @@ SIGNALS: Final = (
         "a scan met damage; at every scan that does",
         ("dir", "segment", "session_id", "cause", "last_offset"),
         "ERROR",
+        (SESSION_ID, JOURNAL_SEGMENT, DAMAGE_CAUSE, LAST_OFFSET),
     ),
     SignalEntry(
         SIGNAL_WRITE_FAILED,
         "an operation of the writer failed",
         ("stage", "reason", "session_id"),
         "ERROR for the stages append and datasync, else WARN",
+        (SESSION_ID, JOURNAL_STAGE, ERROR_TYPE),
     ),
     SignalEntry(
         SIGNAL_SURROGATE,
         "a checkpoint was written or restored by the built-in fold, no backend being registered",
         ("op", "session_id", "tip_offset"),
         "INFO",
+        (SESSION_ID, CHECKPOINT_OP, CHECKPOINT_TIP),
     ),
 )
 
@@ -289,3 +303,80 @@ METRICS: Final = (
     *(METRIC_APPROVALS, METRIC_TAINTED, METRIC_ERRORS, METRIC_OBSERVED, METRIC_RECORDS, METRIC_UNKNOWN),
     *(METRIC_SYNC_DURATION, METRIC_UNSYNCED, METRIC_WRITER_FAILING, METRIC_TORN_REPAIRS),
 )
+
+# Instruments of OpenTelemetry: names, units and buckets of the pinned revision
+_CALLS: Final = tuple(2.0**step for step in range(8))
+_SECONDS: Final = tuple(0.01 * 2**step for step in range(14))
+_SPENT: Final = (OPERATION_NAME, PROVIDER_NAME, REQUEST_MODEL, MODALITY)
+_LEGACY: Final = (OPERATION_NAME, PROVIDER_NAME, REQUEST_MODEL)
+
+
+def _tokens(part: str, sentence: str) -> Instrument:
+    return Instrument(f"gen_ai.client.inference.usage.{part}", "counter", "{token}", sentence, attributes=_SPENT)
+
+
+INSTRUMENT_TURN_DURATION: Final = Instrument(
+    "gen_ai.invoke_agent.duration",
+    "histogram",
+    "s",
+    "How long turns took, from their first record to their closing.",
+    attributes=(OPERATION_NAME, AGENT_NAME, ERROR_TYPE, TURN_OUTCOME),
+    buckets=tuple(0.1 * 2**step for step in range(13)),
+)
+INSTRUMENT_INFERENCE_CALLS: Final = Instrument(
+    "gen_ai.invoke_agent.inference_calls",
+    "histogram",
+    "{inference_call}",
+    "Provider calls of the turns that made any.",
+    attributes=(AGENT_NAME,),
+    buckets=_CALLS,
+)
+INSTRUMENT_TOOL_CALLS: Final = Instrument(
+    "gen_ai.invoke_agent.tool_calls",
+    "histogram",
+    "{tool_call}",
+    "Tool calls of turns.",
+    attributes=(AGENT_NAME,),
+    buckets=_CALLS,
+)
+INSTRUMENT_TOOL_DURATION: Final = Instrument(
+    "gen_ai.execute_tool.duration",
+    "histogram",
+    "s",
+    "From a tool call to its result, where it got one.",
+    attributes=(TOOL_NAME, AGENT_NAME, ERROR_TYPE, TOOL_TYPE),
+    buckets=_SECONDS,
+)
+INSTRUMENT_INPUT_TOKENS: Final = _tokens("input_tokens", "Input tokens of turns, those of caches included.")
+INSTRUMENT_OUTPUT_TOKENS: Final = _tokens("output_tokens", "Output tokens of turns, those of reasoning included.")
+INSTRUMENT_CACHE_READ: Final = _tokens("cache_read.input_tokens", "Input tokens that came from a provider's cache.")
+INSTRUMENT_CACHE_WRITE: Final = _tokens("cache_write.input_tokens", "Input tokens that went into a provider's cache.")
+INSTRUMENT_REASONING: Final = _tokens("reasoning.output_tokens", "Output tokens that were spent on reasoning.")
+INSTRUMENT_LEGACY_USAGE: Final = Instrument(
+    "gen_ai.client.token.usage",
+    "histogram",
+    "{token}",
+    "Tokens of turns, input and output apart.",
+    attributes=(*_LEGACY, USAGE_TYPE),
+    buckets=tuple(4.0**step for step in range(14)),
+    legacy=True,
+)
+INSTRUMENT_LEGACY_DURATION: Final = Instrument(
+    "gen_ai.client.operation.duration",
+    "histogram",
+    "s",
+    "How long turns took.",
+    attributes=(*_LEGACY, ERROR_TYPE),
+    buckets=_SECONDS,
+    legacy=True,
+)
+
+INSTRUMENTS: Final = (
+    *(INSTRUMENT_TURN_DURATION, INSTRUMENT_INFERENCE_CALLS, INSTRUMENT_TOOL_CALLS, INSTRUMENT_TOOL_DURATION),
+    *(INSTRUMENT_INPUT_TOKENS, INSTRUMENT_OUTPUT_TOKENS, INSTRUMENT_CACHE_READ, INSTRUMENT_CACHE_WRITE),
+    *(INSTRUMENT_REASONING, INSTRUMENT_LEGACY_USAGE, INSTRUMENT_LEGACY_DURATION),
+)
+# Bounds of their attributes, beside those of tools and errors
+NAMES_AGENT: Final = Label("agent", (OVERFLOW,), 50)
+NAMES_PROVIDER: Final = Label("provider", (UNNAMED, OVERFLOW), 50)
+NAMES_MODEL: Final = Label("model", (UNNAMED, OVERFLOW), 100)

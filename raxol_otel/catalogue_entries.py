@@ -1,4 +1,4 @@
-"""What an entry of the catalogue says of a signal or a metric."""
+"""What an entry of the catalogue says of a signal, a metric or an instrument."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from itertools import product
 from typing import Final, Literal
 
-__all__ = ["SOURCES", "Label", "Metric", "SignalEntry"]
+__all__ = ["SOURCES", "Instrument", "Label", "Metric", "SignalEntry"]
 
 # The values of the label that every metric has: whose process it is.
 SOURCES: Final = ("agent", "fleet")
@@ -14,12 +14,13 @@ SOURCES: Final = ("agent", "fleet")
 
 @dataclass(frozen=True, slots=True)
 class SignalEntry:
-    """A signal: when it is published, with what metadata, and how severe it is as a log event."""
+    """A signal: when it is published, with what metadata; how severe it is as a log event, and its attributes there."""
 
     name: str
     when: str
     metadata: tuple[str, ...]
     severity: str
+    attributes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +60,17 @@ class Metric:
     def born(self) -> tuple[tuple[str, ...], ...]:
         """The label values, `source` apart, that are there from the start."""
         return self.pairs or tuple(product(*(label.values for label in self.labels)))
+
+
+@dataclass(frozen=True, slots=True)
+class Instrument:
+    """An instrument of OpenTelemetry, for those who take metrics over OTLP. `legacy`: only where it was asked for."""
+
+    name: str
+    kind: Literal["counter", "histogram"]
+    unit: str
+    help: str
+    _: KW_ONLY
+    attributes: tuple[str, ...]
+    buckets: tuple[float, ...] = ()
+    legacy: bool = False

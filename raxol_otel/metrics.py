@@ -24,13 +24,12 @@ from prometheus_client import values as client_values
 
 from raxol_otel import catalogue as names
 from raxol_otel import signals
-from raxol_otel.canonical import plain_repr
+from raxol_otel.bounds import AMOUNT_MAX, DAMAGES_MAX, Bounded, DistinctDamage
 from raxol_otel.catalogue_entries import SOURCES
 from raxol_otel.journal import meter, store
-from raxol_otel.metrics_facts import AMOUNT_MAX, count_record, count_span, exemplar_of
-from raxol_otel.metrics_instruments import Bounded, Instruments, described
+from raxol_otel.metrics_facts import count_record, count_span, exemplar_of
+from raxol_otel.metrics_instruments import Instruments, described
 from raxol_otel.turns import values
-from raxol_otel.turns.recent import Recent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DAMAGES_MAX", "Following", "Metrics"]
 
-# How many distinct damages are remembered, to count each once; beyond it the oldest is forgotten.
-DAMAGES_MAX: Final = 16_384
 _HANDLER_CHARS_MAX: Final = 64
 _CAUSES: Final = frozenset(names.DAMAGE_CAUSES)
 _STAGES: Final = frozenset(names.WRITE_STAGES)
@@ -75,7 +72,7 @@ class Metrics:
 
     def _anew(self) -> None:
         self._lock = threading.Lock()
-        self._damages: Recent[int] = Recent(DAMAGES_MAX)
+        self._damages = DistinctDamage()
         self._handlers = Bounded(names.METRIC_HANDLER_ERRORS.labels[0])
         self._failures = 0
 
@@ -169,21 +166,13 @@ class Metrics:
         live = self._live or self._renewed()
         said = values.as_mapping(signal.metadata)
         if signal.name == names.SIGNAL_DAMAGED:
-            if self._is_new(tuple(plain_repr(said.get(key)) for key in ("dir", "segment", "last_offset", "cause"))):
+            if self._damages.is_new(said):
                 live.damaged.at(values.member(said.get("cause"), _CAUSES)).inc()
         elif signal.name == names.SIGNAL_WRITE_FAILED:
             stage = values.member(said.get("stage"), _STAGES)
             live.write_failed.at(stage, values.member(said.get("reason"), _REASONS)).inc()
         elif signal.name == names.SIGNAL_SURROGATE:
             live.surrogate.at(values.member(said.get("op"), _OPS)).inc()
-
-    def _is_new(self, damage: tuple[str, ...]) -> bool:
-        # Its hash stands for it: 64 bits under a key of this process, and no path is kept.
-        known = hash(damage)
-        with self._lock:
-            is_new = known not in self._damages
-            self._damages.add(known)
-        return is_new
 
     # -- the scrape
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from raxol_otel import catalogue as names
+from raxol_otel.bounds import AMOUNT_MAX, partition
 from raxol_otel.turns import values
 
 if TYPE_CHECKING:
@@ -15,10 +16,8 @@ if TYPE_CHECKING:
     from raxol_otel.metrics_instruments import Instruments
     from raxol_otel.turns import Span
 
-__all__ = ["AMOUNT_MAX", "count_record", "count_span", "exemplar_of"]
+__all__ = ["count_record", "count_span", "exemplar_of"]
 
-# An amount at which a float no longer moves by 1: counted, it would be the last that ever shows.
-AMOUNT_MAX: Final = 2.0**53
 _TRACE_ID_CHARS: Final = 32
 _SPAN_ID_CHARS: Final = 16
 _ANSWERED: Final = frozenset({"ok", "error"})
@@ -88,20 +87,11 @@ def _count_turn(live: Instruments, attributes: Mapping[str, Any], seconds: float
 
 def _count_parts(counters: Mapping[str, Counter], total: Any, parts: Mapping[str, Any], rest: str) -> None:
     """Count a total in its parts: together they are the total where it is known, whatever the parts claim."""
-    left = _amount(total)
-    for part, said in parts.items():
-        amount = _amount(said)
-        if amount is not None:
-            if left is not None:
-                amount = min(amount, left)
-                left -= amount
-            counters[part].inc(amount)
+    known, left = partition(total, parts)
+    for part, amount in known.items():
+        counters[part].inc(amount)
     if left is not None:
         counters[rest].inc(left)
-
-
-def _amount(value: Any) -> int | None:
-    return value if type(value) is int and 0 <= value < AMOUNT_MAX else None
 
 
 def _look_into_item(live: Instruments, record: Mapping[str, Any]) -> None:

@@ -6,7 +6,6 @@ have new ones, whose locks nobody holds.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from prometheus_client import Counter, Histogram
@@ -14,14 +13,15 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric as Samples
 
 from raxol_otel import catalogue as names
+from raxol_otel.bounds import Bounded
 from raxol_otel.turns import values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from raxol_otel.catalogue_entries import Label, Metric
+    from raxol_otel.catalogue_entries import Metric
 
-__all__ = ["Bounded", "Family", "Instruments", "Tool", "described"]
+__all__ = ["Family", "Instruments", "Tool", "described"]
 
 _Kind = TypeVar("_Kind", bound=MetricWrapperBase)
 _CREATED: Final = "_created"
@@ -56,24 +56,6 @@ class Family(Generic[_Kind]):
         for found in self._made.collect():
             found.samples = [sample for sample in found.samples if not sample.name.endswith(_CREATED)]
             yield found
-
-
-class Bounded:
-    """Which names a label may say: the first so many that come, then `other`."""
-
-    def __init__(self, label: Label) -> None:
-        self._names = set(label.values)
-        self._limit = len(label.values) + label.limit
-        self._lock = threading.Lock()
-
-    def __call__(self, name: str) -> str:
-        """The name, or `other`."""
-        if name in self._names:
-            return name
-        with self._lock:
-            if len(self._names) < self._limit:
-                self._names.add(name)
-        return name if name in self._names else names.OVERFLOW
 
 
 class Tool(NamedTuple):

@@ -29,6 +29,7 @@ __all__ = [
     "SIGNAL_WRITE_FAILED",
     "Signal",
     "attach",
+    "count_error",
     "detach",
     "handler_errors",
     "handlers",
@@ -88,11 +89,16 @@ def publish(signal: Signal) -> None:
             _failed(name, signal)
 
 
-def _failed(name: str, signal: Signal) -> None:
+def count_error(name: str) -> int:
+    """Count a failure of the telemetry under the name of a handler; how many there are of it now."""
     with _lock:
         count = _errors.get(name, 0) + 1
         _errors[name] = count
-    if count == 1:
+    return count
+
+
+def _failed(name: str, signal: Signal) -> None:
+    if count_error(name) == 1:
         _log.warning(
             "signal handler %r failed on %s; further failures are only counted", name, signal.name, exc_info=True
         )

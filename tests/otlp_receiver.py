@@ -1,4 +1,4 @@
-"""An OTLP receiver for traces, over HTTP or gRPC, that misbehaves on order.
+"""An OTLP receiver for traces (over HTTP, if asked, for logs and metrics too), or gRPC, that misbehaves on order.
 
     with Receiver(script=[Status(503, retry_after="1"), Reset()]) as receiver:
         ...  # send to receiver.http_endpoint: refused once, cut off once, then accepted
@@ -29,6 +29,7 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.otlp_script import (
+    OTHERS,
     AcceptThenDrop,
     Action,
     Garbage,
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from cryptography.x509 import ExtensionType
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
     from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
 __all__ = [
@@ -108,7 +111,7 @@ class Receiver:
     requests are accepted; or a callable that is asked for every request, None meaning to accept. It may be replaced at
     any time. What is wrong on this side (a callable that raises, an action of the other protocol) is raised when the
     context ends. With `keep` off only the counts are remembered, and gRPC is served without the relay that resets need;
-    with `raw` bodies are not even looked into.
+    with `raw` bodies are not even looked into. With `others` logs and metrics are taken too, over HTTP.
     """
 
     def __init__(
@@ -122,6 +125,7 @@ class Receiver:
         required_headers: Mapping[str, str] | None = None,
         keep: bool = True,
         raw: bool = False,
+        others: bool = False,
         spans_file: Path | None = None,
         count_file: Path | None = None,
     ) -> None:
@@ -129,6 +133,7 @@ class Receiver:
         self.port = port
         self.keep = keep
         self.raw = raw
+        self.paths = {PATH, *OTHERS} if others else {PATH}
         self.closing = threading.Event()
         self._grpc = grpc
         self._tls = tls
@@ -141,6 +146,7 @@ class Receiver:
         self._changed = threading.Condition()
         self._requests: list[Request] = []
         self._accepted: list[tuple[int, ExportTraceServiceRequest, int]] = []
+        self._others: list[ExportLogsServiceRequest | ExportMetricsServiceRequest] = []
         self._counts = Counts()
         self._errors: list[Exception] = []
         self._stack = ExitStack()
@@ -196,6 +202,12 @@ class Receiver:
         return [received for number, message, kept in accepted for received in islice(_unpack(number, message), kept)]
 
     @property
+    def others(self) -> list[ExportLogsServiceRequest | ExportMetricsServiceRequest]:
+        """What was accepted of logs and metrics, in order."""
+        with self._changed:
+            return list(self._others)
+
+    @property
     def counts(self) -> Counts:
         """How much was accepted."""
         with self._changed:
@@ -230,16 +242,19 @@ class Receiver:
             refusal = Status(401)
         action = refusal or self._next(request)
         message = ExportTraceServiceRequest()
+        other = OTHERS[request.path]() if request.path in OTHERS else None
         if accepts(action) and not self.raw:
             try:
-                message.ParseFromString(request.body)
+                (message if other is None else other).ParseFromString(request.body)
             except DecodeError as error:
                 action = Status(400, message=str(error))
         accepted = accepts(action)
         sent = sum(len(scope.spans) for resource in message.resource_spans for scope in resource.scope_spans)
         kept = max(0, sent - action.rejected) if isinstance(action, Partial) else sent if accepted else 0
         with self._changed:
-            if accepted:
+            if accepted and other is not None:
+                self._others.append(other)
+            elif accepted:
                 self._accept(request, message, kept)
             if self.keep:
                 self._requests.append(replace(request, spans=kept, action=action))

@@ -177,7 +177,7 @@ class HttpHandler(BaseHTTPRequestHandler):
 
     def _body(self, headers: Mapping[str, str], wire: bytes) -> tuple[bytes, Status | None]:
         encoding = headers.get("content-encoding", "identity")
-        if self.path != PATH:
+        if self.path not in self._receiver.paths:
             return wire, Status(404)
         if headers.get("content-type") != PROTOBUF or encoding not in {"identity", "gzip", "deflate"}:
             return wire, Status(415)

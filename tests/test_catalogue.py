@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from raxol_otel import catalogue
-from raxol_otel.catalogue_entries import Metric
+from raxol_otel.catalogue_entries import Instrument, Label, Metric, SignalEntry
 from tests import make_telemetry
 from tests.test_repo import MODULES, ROOT, tree
 from tests.test_trees import TREES
@@ -31,7 +31,7 @@ FOR_LATER: Final[dict[str, str]] = {}
 # What the catalogue itself is made of, and what tests and the reference walk.
 PARTS: Final = {
     *("GENAI_REVISION", "SIGNALS", "TURN_OUTCOMES", "TOOL_OUTCOMES", "EVIDENCE_STATUSES", "RECORD_TYPES"),
-    *("UNKNOWN_PARTS", "CACHE_PARTS", "OUTPUT_PARTS"),
+    *("UNKNOWN_PARTS", "CACHE_PARTS", "OUTPUT_PARTS", "INSTRUMENTS"),
 }
 
 
@@ -119,11 +119,13 @@ def test_names_are_told_apart() -> None:
     """No name is given twice, and each is in the form of its kind."""
     texts = [value for value in NAMES.values() if isinstance(value, str)]
     assert len(set(texts)) == len(texts)
+    entries: list[Instrument | Metric] = [*catalogue.INSTRUMENTS, *catalogue.METRICS]
+    assert len({entry.name for entry in entries} | set(texts)) == len(entries) + len(texts)
     free = {"SCHEMA_URL", "GENAI_REVISION", "UNNAMED"}
     for name, value in NAMES.items():
         if isinstance(value, str):
             assert name in free or re.fullmatch(r"[a-z][a-z_]*(?:\.[a-z][a-z_]*)*", value), name
-        elif name not in {"METRICS", "SIGNALS"} and not isinstance(value, Metric):
+        elif name not in {"INSTRUMENTS", "METRICS", "SIGNALS"} and not isinstance(value, Instrument | Label | Metric):
             assert all(re.fullmatch(r"[a-z][a-z0-9_]*", str(member)) for member in value), name
 
 
@@ -138,6 +140,16 @@ def test_the_signals_are_those_of_the_bus() -> None:
     assert described == [value for name, value in NAMES.items() if name.startswith("SIGNAL_")]
 
 
+def test_attributes_of_events_and_instruments_are_in_the_catalogue() -> None:
+    """Each is a name of its own there, and every instrument is listed once."""
+    entries: list[Instrument | SignalEntry] = [*catalogue.SIGNALS, *catalogue.INSTRUMENTS]
+    assert {name for entry in entries for name in entry.attributes} <= {
+        value for value in NAMES.values() if isinstance(value, str)
+    }
+    listed = [value for name, value in NAMES.items() if name.startswith("INSTRUMENT_")]
+    assert listed == list(catalogue.INSTRUMENTS)
+
+
 def test_every_attribute_that_a_span_ever_carried_is_in_the_catalogue() -> None:
     """The catalogue only grows: what stands in an expected tree is still a name of it."""
     carried: set[str] = set()
@@ -150,9 +162,14 @@ def test_every_attribute_that_a_span_ever_carried_is_in_the_catalogue() -> None:
 
 
 def test_the_reference_names_every_attribute() -> None:
-    """Whoever reads docs/reference/spans.md finds each attribute and event of a span there."""
+    """Whoever reads docs/reference/spans.md finds each attribute and event of a span there; the rest is made."""
     text = (ROOT / "docs" / "reference" / "spans.md").read_text(encoding="utf-8")
     others = {value for name, value in NAMES.items() if name.startswith(("SIGNAL_", "SCHEMA_", "GENAI_"))}
-    others |= {catalogue.REPLAYED, catalogue.METRICS_HANDLER}
+    others |= {catalogue.REPLAYED, catalogue.METRICS_HANDLER, catalogue.LOG_EVENTS_HANDLER}
+    others |= {catalogue.INSTRUMENTS_HANDLER, catalogue.MODALITY, catalogue.USAGE_TYPE}
+    others |= {catalogue.JOURNAL_SEGMENT, catalogue.JOURNAL_STAGE, catalogue.DAMAGE_CAUSE, catalogue.CHECKPOINT_OP}
+    made = make_telemetry.text()
     spans = {str(value) for value in NAMES.values() if isinstance(value, str)} - others
     assert sorted(name for name in spans if "." in name and f"`{name}" not in text) == []
+    own = {"raxol.replayed", catalogue.GENAI_REVISION, catalogue.SCHEMA_URL}
+    assert sorted(name for name in others - own if f"`{name}" not in made) == []

@@ -101,7 +101,8 @@ def test_a_lost_tail_comes_with_the_way_out(demo: Path) -> None:
 @pytest.mark.parametrize(("path", "new", "told"), [
     ("nowhere", "saved", "is not a session directory"),
     (".", "saved", "it has no journal/"),
-    ("audited", "audited", "cannot write the salvaged journal"),
+    ("audited", "tampered", "cannot write the salvaged journal"),
+    ("audited", "audited", "which must not change"),
     ("audited", "with space", "invalid session id"),
 ])  # fmt: skip
 def test_salvage_refuses_in_one_line(demo: Path, path: str, new: str, told: str) -> None:

@@ -31,6 +31,7 @@ ROOMS: Final = (
     "signals",
     "journal",
     "turns",
+    "bounds",
     "metrics_instruments",
     "metrics_facts",
     "metrics",

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OS_FILES", "Files", "replace_file", "sweep_temporaries"]
 
+_USUAL_FILE_MODE: Final = 0o666
+_USUAL_DIRECTORY_MODE: Final = 0o777
 _TEMPORARY: Final = itertools.count(1)
 
 
@@ -23,8 +25,19 @@ class Files:
     """The operations of the writer; each raises `OSError`. Positions and sizes are in bytes."""
 
     def open(self, path: Path, flags: int, mode: int = 0o666) -> int:
-        """Open a file and return its descriptor, which a child process does not inherit."""
-        return os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, mode)
+        """Open a file and return its descriptor, which a child process does not inherit.
+
+        A new one has the mode `mode`, less the process's mask only where that is the usual 0666.
+        """
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, mode)
+        if flags & os.O_EXCL and mode != _USUAL_FILE_MODE:
+            try:
+                os.fchmod(descriptor, mode)
+            except OSError:
+                os.close(descriptor)
+                os.unlink(path)  # noqa: PTH108 - one style for all of them
+                raise
+        return descriptor
 
     def close(self, descriptor: int) -> None:
         """Close a descriptor."""
@@ -36,6 +49,13 @@ class Files:
         if not status.st_nlink:
             raise FileNotFoundError(errno.ENOENT, "the file was deleted while it was open")
         return status.st_size
+
+    def is_at(self, path: Path, descriptor: int) -> bool:
+        """Whether the open file is the one at the path."""
+        try:
+            return os.path.samestat(os.stat(path), os.fstat(descriptor))  # noqa: PTH116 - as below
+        except FileNotFoundError:
+            return False
 
     def write(self, descriptor: int, data: bytes, position: int) -> int:
         """Write at a position; how many bytes were written, which may be fewer."""
@@ -69,9 +89,11 @@ class Files:
         os.unlink(path)  # noqa: PTH108 - as above
 
     def make_directory(self, path: Path, mode: int) -> bool:
-        """Make a directory; says whether it was not there."""
+        """Make a directory, its mode as for `open`; says whether it was not there."""
         try:
             os.mkdir(path, mode)  # noqa: PTH102 - as above
+            if mode != _USUAL_DIRECTORY_MODE:
+                os.chmod(path, mode)  # noqa: PTH101 - as above
         except FileExistsError:
             if not path.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None

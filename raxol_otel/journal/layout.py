@@ -157,7 +157,8 @@ def _regular(name: str, flags: int) -> int:
 
 def _read_small(path: Path) -> bytes:
     with open_regular(path) as file:
-        text = file.read(SMALL_FILE_BYTES_MAX + 1)
+        # Not more at once than is there: a reader makes room for all that it is asked for.
+        text = file.read(min(os.fstat(file.fileno()).st_size, SMALL_FILE_BYTES_MAX) + 1)
     if len(text) > SMALL_FILE_BYTES_MAX:
         raise OSError(errno.EFBIG, f"larger than {SMALL_FILE_BYTES_MAX} bytes")
     return text

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from raxol_otel.errors import JournalLocked
+from raxol_otel.journal.files import OS_FILES
 from raxol_otel.journal.layout import LOCK
 
 if TYPE_CHECKING:
@@ -87,16 +88,18 @@ class Lock:
 
     def release(self) -> None:
         """Remove the file, if it is still ours, and let go. Never raises; twice is once."""
-        descriptor, self.descriptor = self.descriptor, -1
-        if descriptor < 0:
-            return
-        with contextlib.suppress(OSError):
-            if _is_at(self.path, descriptor):
-                self.path.unlink()
-        os.close(descriptor)
+        if self.descriptor >= 0:
+            try:
+                if _is_at(self.path, self.descriptor):
+                    self.path.unlink()
+                # Before it is closed: interrupted in between, a descriptor is lost, but no lock is kept.
+                fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK))
+            except OSError:
+                pass
+            self.abandon()
 
     def abandon(self) -> None:
-        """Close a copy of the descriptor that a forked child inherited; the parent's lock stands."""
+        """Close the descriptor. Of a copy that a forked child inherited the parent's lock stands."""
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -110,7 +113,7 @@ def acquire(directory: Path, *, mode: int = 0o666) -> Lock:
     path = directory / LOCK
     for _ in range(_TRIES_MAX):
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+            descriptor = OS_FILES.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
         except FileExistsError:
             lock = _take_over(path)
         else:
@@ -177,7 +180,7 @@ def _holder(descriptor: int) -> int | None:
 def _lock_file(descriptor: int, kind: int) -> bool:
     """Lock the open file; False when another holds it. Where the file system has no locks the pid must do."""
     try:
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0))
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(kind))
     except OSError as error:
         if error.errno in _HELD_ERRORS:
             return False
@@ -277,9 +280,16 @@ def parse_pid(text: bytes) -> int | None:
     return int(match[1]) if match else None
 
 
+def _flock(kind: int) -> bytes:
+    """What to ask for: a lock of that kind on the whole file."""
+    return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)
+
+
 def _is_held(descriptor: int) -> bool:
-    question = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, question)
+    try:
+        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK))
+    except OSError:  # no file locks here: the pid must tell
+        return False
     return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from raxol_otel.errors import JournalDamaged, NotChained, WriteFailed
 from raxol_otel.journal import lock as locks
@@ -20,7 +21,7 @@ from raxol_otel.journal import meter, private
 from raxol_otel.journal.blocks import has_content
 from raxol_otel.journal.codec import encode
 from raxol_otel.journal.damage import Damage
-from raxol_otel.journal.failure import publish_failure, reason_of
+from raxol_otel.journal.failure import publish_failure, write_failed
 from raxol_otel.journal.files import replace_file, sweep_temporaries
 from raxol_otel.journal.layout import HEAD, JOURNAL, META, SNAPSHOTS, is_chained, read_head, read_meta, segments
 from raxol_otel.journal.output import Output
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
 __all__ = ["open_writer"]
 
 _log = logging.getLogger("raxol_otel.journal")
+_CHUNK_BYTES: Final = 2**20
+_NOT_ALLOWED: Final = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
+)
 
 
 def open_writer(directory: Path, wanted: Description, options: WriterOptions, files: Files) -> Writer:
@@ -62,15 +67,30 @@ def _make_directories(directory: Path, wanted: Description, options: WriterOptio
     base = directory.parent
     try:
         if wanted.private:
-            for place in (base, directory):
-                if private.check(place):
-                    private.tighten(place)
-        base.parent.mkdir(parents=True, exist_ok=True)
+            # Both are looked at before either is changed.
+            for place in [place for place in (base, directory) if private.check(place)]:
+                private.tighten(place)
+        _make_ancestors(base.parent, files)
         for place in (base, directory):
-            if files.make_directory(place, options.directory_mode):
-                files.sync_directory(place.parent)
+            files.make_directory(place, options.directory_mode)
+        if not os.path.lexists(directory / HEAD):
+            # Whoever made them may have died before their names were durable.
+            with suppress(PermissionError):  # one that may be entered, but not looked into
+                files.sync_directory(base.parent)
+            files.sync_directory(base)
     except OSError as error:
         _refuse(directory, f"cannot make {error.filename or directory}", "meta", error)
+
+
+def _make_ancestors(place: Path, files: Files) -> None:
+    missing: list[Path] = []
+    while not place.exists():
+        missing.append(place)
+        place = place.parent
+    for one in reversed(missing):
+        files.make_directory(one, 0o777)
+        with suppress(PermissionError):
+            files.sync_directory(one.parent)
 
 
 def _lock(directory: Path, options: WriterOptions) -> Lock | None:
@@ -126,7 +146,7 @@ def _damage(walk: Walk) -> Damage | None:
 
 def _tighten(directory: Path) -> None:
     try:
-        private.tighten_files(directory)
+        private.tighten_within(directory)
     except OSError as error:
         _refuse(directory, f"cannot make {error.filename} private", "meta", error)
 
@@ -146,7 +166,7 @@ def _describe(directory: Path, wanted: Description, options: WriterOptions, file
     except OSError as error:
         publish_failure(directory.name, "meta", error)
         if wanted.chain:
-            _refuse(directory, "a chained journal cannot be kept without its meta.json", "meta", error)
+            _refuse(directory, "a chained journal cannot be kept without its meta.json", "meta", error, is_told=True)
 
 
 def _prepare(directory: Path, walk: Walk, options: WriterOptions, files: Files, *, chained: bool) -> Segment:
@@ -159,33 +179,60 @@ def _prepare(directory: Path, walk: Walk, options: WriterOptions, files: Files, 
         meter.torn_repaired()
     end = End(0, walk.last_id or 0, walk.last_hash if chained else None)
     there = segments(directory)
+    segment = None
     try:
         for place in (folder, directory / SNAPSHOTS):
             files.make_directory(place, options.directory_mode)
         number = int(there[-1].stem) if there else 1
         segment = open_segment(files, folder, number, end, mode=options.file_mode, is_new=not there)
-        _sync_all(there, read_head(directory), segment, files)
+    except OSError as error:
+        _refuse(directory, f"cannot open {error.filename or folder} for writing", "append", error)
+    try:
+        if walk.head_offset != end.offset:
+            _make_all_durable(there, read_head(directory), files)
+        files.sync(segment.descriptor)
         files.sync_directory(folder)
         files.sync_directory(directory)
     except OSError as error:
-        _refuse(directory, f"cannot open {error.filename or folder} for writing", "append", error)
+        segment.close()
+        _refuse(directory, f"cannot sync {error.filename or folder}", "datasync", error)
     return segment
 
 
-def _sync_all(there: list[Path], head: Mapping[str, Any] | None, segment: Segment, files: Files) -> None:
-    """Make durable what a writer that died may have left unsynced: everything from the segment that HEAD names on."""
+def _make_all_durable(there: list[Path], head: Mapping[str, Any] | None, files: Files) -> None:
+    """Make durable what a writer that died may have left behind: everything from the segment that HEAD names on.
+
+    If a sync of its failed, the kernel may take for clean what never reached the disk. So it is written again.
+    """
     number = head.get("segment") if head is not None else None
     first = number if type(number) is int else 0
-    for path in there[:-1]:
+    for path in there:
         if int(path.stem) >= first:
-            descriptor = files.open(path, os.O_RDONLY)
+            descriptor = _open_again(path, files)
             try:
                 files.sync(descriptor)
             finally:
                 files.close(descriptor)
-    files.sync(segment.descriptor)
 
 
-def _refuse(directory: Path, what: str, stage: str, error: OSError) -> NoReturn:
-    message = f"{directory.name}: {what}: {error.strerror or error}"
-    raise WriteFailed(message, stage=stage, reason=reason_of(error)) from error
+def _open_again(path: Path, files: Files) -> int:
+    """Open a segment, its bytes written again in their places where that is allowed."""
+    try:
+        descriptor = files.open(path, os.O_RDWR)
+    except PermissionError:
+        return files.open(path, os.O_RDONLY)
+    try:
+        position = 0
+        while chunk := os.pread(descriptor, _CHUNK_BYTES, position):
+            position += files.write(descriptor, chunk, position)
+    except OSError:
+        files.close(descriptor)
+        raise
+    return descriptor
+
+
+def _refuse(directory: Path, what: str, stage: str, error: OSError, *, is_told: bool = False) -> NoReturn:
+    # What may not be done is the caller's to know; what fails is for whoever watches as well.
+    if not is_told and error.errno not in _NOT_ALLOWED:
+        publish_failure(directory.name, stage, error)
+    raise write_failed(directory.name, what, stage, error) from error

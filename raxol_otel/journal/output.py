@@ -43,6 +43,8 @@ class Output:
         self._check_at = 0.0
         # When the oldest record that is not durable was written, on the monotonic clock in seconds; None: all are.
         self.unsynced_since: float | None = None
+        # A signal handler that finds this true must not append.
+        self.is_switching = False
         self.durable: tuple[End, int] = (segment.end, segment.number)
 
     @property
@@ -60,6 +62,12 @@ class Output:
         """Whether the segment is full and the next one waits for it to be durable."""
         return self._next is not None
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the next segment should be there, and is not."""
+        segment = self._segment
+        return segment.end.size >= self._cap and self._next is None and segment.number < SEGMENT_NUMBER_MAX
+
     def append(self, data: bytes, offset: int, tip_hash: str | None) -> bool:
         """Write lines, the last one's offset and hash given; whether the segment is full now."""
         segment = self._segment
@@ -73,7 +81,7 @@ class Output:
         segment.append(data, offset, tip_hash)
         if self.unsynced_since is None:
             self.unsynced_since = now
-        return segment.end.size >= self._cap and self._next is None and segment.number < SEGMENT_NUMBER_MAX
+        return self.is_full
 
     def append_within(self, data: bytes, offset: int, tip_hash: str | None) -> bool:
         """As `append`, but only what leaves room in the segment; whether it did."""
@@ -81,6 +89,10 @@ class Output:
             return False
         self.append(data, offset, tip_hash)
         return True
+
+    def clean(self) -> None:
+        """See `Segment.clean`."""
+        self._segment.clean()
 
     def rotate(self) -> None:
         """Make the next segment."""
@@ -93,19 +105,29 @@ class Output:
             segment, following = self._segment, self._next
             end, count, began = segment.end, len(segment.unsynced), time.monotonic()
         if count:
-            segment.sync(count)
+            segment.sync()
         if following is not None:
             self._files.sync_directory(self._folder)
         with lock:
-            segment.forget(count)
-            self.unsynced_since = began if segment.unsynced else None
-            if following is not None and not segment.unsynced and self._next is following:
-                following.end = segment.end._replace(size=following.end.size)
-                self._segment, self._next = following, None
-                segment.close()
-            self.durable = (end, self._segment.number)
+            self.is_switching = True
+            try:
+                self._synced(segment, count, end, following, began)
+            finally:
+                self.is_switching = False
         if meter.attached:
             meter.synced(time.monotonic() - began)
+
+    def _synced(self, segment: Segment, count: int, end: End, following: Segment | None, began: float) -> None:
+        """So many writes are durable; go on to the next segment where it waited for that."""
+        segment.forget(count)
+        self.unsynced_since = began if segment.unsynced else None
+        if following is not None and self._next is following and not segment.unsynced:
+            following.end = segment.end._replace(size=following.end.size)
+            # In this order: interrupted in between, the next segment is made once more.
+            self._next = None
+            self._segment = following
+            segment.close()
+        self.durable = (end, self._segment.number)
 
     def close(self) -> None:
         """Close what is open. Never raises; twice is once."""

@@ -11,7 +11,7 @@ from raxol_otel.errors import UntrustedDirectory
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["DIRECTORY_MODE", "FILE_MODE", "check", "tighten", "tighten_files"]
+__all__ = ["DIRECTORY_MODE", "FILE_MODE", "check", "tighten", "tighten_within"]
 
 DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
@@ -53,14 +53,16 @@ def tighten(directory: Path) -> None:
         os.close(descriptor)
 
 
-def tighten_files(directory: Path) -> None:
-    """Let only the owner read the session's files, which an opener without `private` may have made.
+def tighten_within(directory: Path) -> None:
+    """Let only the owner into the session's folders and files, which an opener without `private` may have made.
 
     Raises `OSError`.
     """
-    for folder, _, names in os.walk(directory):
-        for name in names:
+    for folder, folders, names in os.walk(directory):
+        for name in (*folders, *names):
             path = directory / folder / name
             status = path.lstat()
-            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_mode & 0o077:
-                path.chmod(stat.S_IMODE(status.st_mode) & 0o700)
+            if status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode):
+                mode = DIRECTORY_MODE if stat.S_ISDIR(status.st_mode) else stat.S_IMODE(status.st_mode) & DIRECTORY_MODE
+                if mode != stat.S_IMODE(status.st_mode):
+                    path.chmod(mode)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from raxol_otel.journal.group import Request
+from raxol_otel.journal.line import encode_events
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from raxol_otel.contract import Event
+    from raxol_otel.journal.segment import End
 
     # What failed during one call, to be published when no lock is held: the stage and why.
     Failures = list[tuple[str, OSError]]
 
-__all__ = ["Append"]
+__all__ = ["Append", "joined"]
 
 
 class Append(Request):
@@ -30,3 +32,19 @@ class Append(Request):
         self.failures: Failures = []
         self.error: BaseException | None = None
         self.sync_error: OSError | None = None
+
+
+def joined(requests: Sequence[Append], end: End, schema_version: str) -> tuple[bytes, int, str | None]:
+    """The lines of all requests after `end`, the last one's offset and its hash; each request is given its offsets.
+
+    Raises `EncodeError` for any of them.
+    """
+    lines: list[bytes] = []
+    last, tip = end.offset, end.tip_hash
+    for request in requests:
+        first = last + 1
+        data, types, tip = encode_events(request.events, first, schema_version=schema_version, tip=tip)
+        lines.append(data)
+        last += len(types)
+        request.offsets = range(first, last + 1)
+    return b"".join(lines), last, tip

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import shutil
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +29,7 @@ from raxol_otel.journal.layout import (
 )
 from raxol_otel.journal.options import WriterOptions
 from raxol_otel.journal.reader import Walk, read_batches
-from raxol_otel.journal.segment import End, Segment, open_segment
+from raxol_otel.journal.segment import SEGMENT_NUMBER_MAX, End, Segment, open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,11 +54,14 @@ def salvage(directory: str | os.PathLike[str], new_directory: str | os.PathLike[
     check_session_id(new.name)
     if not old.is_dir():
         raise WriteFailed(f"nothing to salvage: {old} is not a directory", stage="append", reason="enoent")
-    making = new.with_name(f"{new.name}.tmp.{os.getpid()}")
+    inside = Path(os.path.realpath(new))
+    if inside.is_relative_to(os.path.realpath(old)):
+        raise WriteFailed(f"{new} lies within {old}, which must not change", stage="append", reason="other")
     try:
         if os.path.lexists(new) and (not new.is_dir() or new.is_symlink() or any(new.iterdir())):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(new))
-        making.mkdir(_DIRECTORY_MODE)
+        making = Path(tempfile.mkdtemp(prefix=f"{new.name}.tmp.", dir=new.parent))
+        making.chmod(_DIRECTORY_MODE)
         try:
             count = _write(old, making)
             making.rename(new)
@@ -75,7 +79,7 @@ def _write(old: Path, new: Path) -> int:
     walk = Walk(old, quiet=True)
     walk.open()
     for folder in (JOURNAL, SNAPSHOTS):
-        (new / folder).mkdir(_DIRECTORY_MODE)
+        OS_FILES.make_directory(new / folder, _DIRECTORY_MODE)
     if walk.meta:
         replace_file(OS_FILES, new / META, encode(walk.meta), _FILE_MODE)
     head = read_head(old) or {}
@@ -123,13 +127,13 @@ class _Out:
             segment = self._segment
             segment.append(encode(record) + b"\n", record["id"], None)
             segment.forget(len(segment.unsynced))
-            if segment.end.size >= self.cap:
+            if segment.end.size >= self.cap and segment.number < SEGMENT_NUMBER_MAX:
                 self._segment = self._open(segment.number + 1, segment.end)
                 self._finish(segment)
 
     def _finish(self, segment: Segment) -> None:
         try:
-            segment.sync(0)
+            segment.sync()
         finally:
             segment.close()
 

@@ -47,13 +47,14 @@ class Segment:
     unsynced_bytes: int = 0
     # There may be bytes beyond the end.
     is_dirty: bool = False
-    # A sync has failed: what is unsynced may be gone from the page cache.
+    # A sync has failed: what is unsynced may be gone from the page cache, and must be written again.
     is_suspect: bool = False
 
     def append(self, data: bytes, offset: int, tip_hash: str | None) -> None:
         """Write at the end, all or nothing; `offset` and `tip_hash` are those of the last record written."""
-        if self.is_dirty:
-            self._cut()
+        self.clean()
+        if self.is_suspect:
+            self._repeat()  # before anything follows it
         size = self.end.size
         self.is_dirty = True
         try:
@@ -71,11 +72,18 @@ class Segment:
         self.is_dirty = False
 
     def check(self) -> None:
-        """Raise when the file was deleted, or is no longer as it was left."""
+        """Raise when the file was deleted or replaced, or is no longer as it was left."""
         found = self.files.size(self.descriptor)
+        if not self.files.is_at(self.path, self.descriptor):
+            raise OSError(errno.ESTALE, f"{self.path.name} was moved or replaced while it was open")
         if found != self.end.size and not self.is_dirty:
             message = f"{self.path.name} was changed by another: it has {found} bytes, not {self.end.size}"
             raise OSError(errno.ESTALE, message)
+
+    def clean(self) -> None:
+        """Cut off what a failed write may have left beyond the end, if that could not be done at once."""
+        if self.is_dirty:
+            self._cut()
 
     def _cut(self) -> None:
         self.files.truncate(self.descriptor, self.end.size)
@@ -88,24 +96,28 @@ class Segment:
         except OSError:
             return  # tried again before the next append
 
-    def sync(self, count: int) -> None:
-        """Make the first `count` unsynced writes durable."""
+    def sync(self) -> None:
+        """Make what was written before the call durable."""
         if self.is_suspect:
-            for position, data in self.unsynced[:count]:
-                if self.files.write(self.descriptor, data, position) != len(data):
-                    raise OSError(errno.EIO, "a short write while repeating what a failed sync left unsure")
-        self.is_suspect = True
-        self.files.sync(self.descriptor)
+            self._repeat()
+        try:
+            self.files.sync(self.descriptor)
+        except BaseException:
+            self.is_suspect = True
+            raise
+
+    def _repeat(self) -> None:
+        """Write again what a failed sync left unsure."""
+        for position, data in list(self.unsynced):
+            if position < self.end.size and self.files.write(self.descriptor, data, position) != len(data):
+                raise OSError(errno.EIO, "a short write while repeating what a failed sync left unsure")
         self.is_suspect = False
 
     def forget(self, count: int) -> None:
         """The first `count` unsynced writes are durable, and need not be kept."""
-        if count == len(self.unsynced):
-            self.unsynced_bytes = 0
-            self.unsynced.clear()
-        else:
-            self.unsynced_bytes -= sum(len(data) for _, data in self.unsynced[:count])
-            del self.unsynced[:count]
+        durable = self.unsynced[:count]
+        del self.unsynced[:count]
+        self.unsynced_bytes -= sum(len(data) for _, data in durable)
 
     def close(self) -> None:
         """Close the file; twice is once. Never raises."""

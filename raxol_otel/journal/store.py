@@ -16,11 +16,11 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
 
-from raxol_otel.errors import JournalDamaged, NotChained, WriteFailed, WriterClosed
+from raxol_otel.errors import JournalDamaged, NotChained, UntrustedDirectory, WriterClosed
 from raxol_otel.journal import private as privacy
 from raxol_otel.journal import reader
 from raxol_otel.journal.ceiling import CEILING
-from raxol_otel.journal.failure import publish_failure, reason_of
+from raxol_otel.journal.failure import publish_failure, write_failed
 from raxol_otel.journal.files import OS_FILES, replace_file
 from raxol_otel.journal.layout import SCHEMA_VERSION, SEGMENT_CAP, SNAPSHOTS, base_directory, check_session_id
 from raxol_otel.journal.opening import open_writer
@@ -181,8 +181,7 @@ class Journal:
             replace_file(writer.files, folder / name, content, options.file_mode, within=writer.directory)
         except OSError as error:
             publish_failure(self.session_id, "snapshot", error)
-            message = f"{self.session_id}: the snapshot was not written: {error.strerror or error}"
-            raise WriteFailed(message, stage="snapshot", reason=reason_of(error)) from error
+            raise write_failed(self.session_id, "the snapshot was not written", "snapshot", error) from error
 
     def flush(self) -> None:
         """Make everything appended durable, and HEAD exact. Raises `WriteFailed` when the records are not durable."""
@@ -271,6 +270,9 @@ def open_journal(
             if chain and not writer.chained:
                 message = f"{directory} is open already, and not chained"
                 raise NotChained(message)
+            if private and writer.options.file_mode != privacy.FILE_MODE:
+                message = f"{directory} is open already, and not private"
+                raise UntrustedDirectory(message)
             return Journal(place, writer, is_owner=False)
         place.writer = open_writer(directory, described, options, files)
         return Journal(place, place.writer, is_owner=True)

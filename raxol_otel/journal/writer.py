@@ -16,19 +16,19 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from raxol_otel.errors import CheckRefused, EncodeError, JournalDamaged, WriteFailed, WriterClosed
-from raxol_otel.journal.ceiling import CEILING
-from raxol_otel.journal.failure import publish_failure, reason_of
+from raxol_otel.errors import CheckRefused, JournalDamaged, WriteFailed, WriterClosed
+from raxol_otel.journal.ceiling import Reminder
+from raxol_otel.journal.failure import publish_failures, write_failed
 from raxol_otel.journal.group import Group
 from raxol_otel.journal.head import HeadFile
 from raxol_otel.journal.layout import HEAD
 from raxol_otel.journal.line import encode_events
-from raxol_otel.journal.request import Append
+from raxol_otel.journal.request import Append, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -72,16 +72,15 @@ class Writer:
         self.options = options
         self.files = files
         self.damage = damage
-        self.is_failing = False
         self._held = lock
         self._pid = os.getpid()
         self._make_locks()
         self._main_thread = threading.main_thread().ident
         self._is_closed = self._is_close_wanted = self._is_released = self._is_appending = self._is_syncing = False
         self.output = output
-        self._has_sync_failed = False
+        self._has_append_failed = self._has_sync_failed = False
         self._head = HeadFile(files, directory / HEAD, options, chained=chained)
-        self._is_due_soon = self._is_due_late = False
+        self._reminder = Reminder()
         self._ceiling = options.sync_ceiling_ms / 1000
 
     def _make_locks(self) -> None:
@@ -100,6 +99,11 @@ class Writer:
     def is_usable(self) -> bool:
         """Whether the writer is open, and this process's."""
         return not self._is_closed and self._pid == os.getpid()
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last append, rotation, sync or HEAD failed."""
+        return self._has_append_failed or self._has_sync_failed or self._head.has_failed
 
     def check_usable(self) -> None:
         """Raise `WriterClosed` unless the writer is open, and this process's."""
@@ -145,12 +149,15 @@ class Writer:
         finally:
             if self._is_close_wanted:
                 self.close()
-        if request.failures or self.is_failing:
-            self._publish(request.failures)
+        if request.failures:
+            publish_failures(self.session_id, request.failures)
         if request.error is not None:
             raise request.error
         if sync and request.sync_error is not None:
-            self._raise("datasync", request.sync_error, "appended, but not durably", request.offsets)
+            error = request.sync_error
+            raise write_failed(
+                self.session_id, "appended, but not durably", "datasync", error, request.offsets
+            ) from error
         return request.offsets
 
     def _append_all(self, requests: list[Append]) -> None:
@@ -172,30 +179,20 @@ class Writer:
     def _append_joined(self, requests: list[Append]) -> bool:
         """Under `_lock`: append all with one write; False, and nothing done, where each must be looked at alone."""
         output = self.output
-        if self._is_closed or self._is_appending or self._has_sync_failed or self.damage is not None or output is None:
+        if output is None or self.damage is not None or self._is_closed or self._has_sync_failed:
             return False
-        end, schema_version = output.end, self.options.schema_version
-        lines: list[bytes] = []
-        last, tip = end.offset, end.tip_hash
         self._is_appending = True
         try:
-            for request in requests:
-                first = last + 1
-                data, types, tip = encode_events(request.events, first, schema_version=schema_version, tip=tip)
-                lines.append(data)
-                last += len(types)
-                request.offsets = range(first, last + 1)
-            is_done = output.append_within(b"".join(lines), last, tip)
-        except (EncodeError, OSError):
-            is_done = False
+            return output.append_within(*joined(requests, output.end, self.options.schema_version))
+        except Exception:  # noqa: BLE001 - whose trouble it is shows when each is looked at
+            return False
         finally:
             self._is_appending = False
-        return is_done
 
     def _append(self, request: Append, check: Callable[[], object] | None = None) -> None:
         """Under `_lock`: write what is asked for, or say why not."""
         try:
-            if self._is_closed or self._is_appending:
+            if self._is_closed or self._is_appending or (self.output is not None and self.output.is_switching):
                 self._enter()
             if self.damage is not None or self.output is None:
                 raise JournalDamaged(cast("Damage", self.damage))  # noqa: TRY301
@@ -217,7 +214,7 @@ class Writer:
         """Raise unless the writer is usable, and this thread is not in the middle of an append."""
         if self._is_closed:
             self.check_usable()
-        if self._is_appending:
+        if self._is_appending or (self.output is not None and self.output.is_switching):
             message = f"{self.directory.name}: called in the middle of an append (from a check, or a signal handler?)"
             raise WriteFailed(message)
 
@@ -236,14 +233,21 @@ class Writer:
             is_full = output.append(data, end.offset + len(types), tip)
         except OSError as error:
             request.failures.append(("append", error))
-            self._raise("append", error, "nothing was appended")
+            self._has_append_failed = True
+            raise write_failed(self.session_id, "nothing was appended", "append", error) from error
+        self._has_append_failed = False
         request.offsets = range(first, first + len(types))
         if is_full:
-            try:
-                output.rotate()
-            except OSError as error:  # the segment grows past its cap, and the next append tries again
-                request.failures.append(("rotate", error))
+            self._rotate(output, request.failures)
         return types
+
+    def _rotate(self, output: Output, failures: Failures) -> None:
+        """Under `_lock`: make the next segment. Until it is there the full one grows."""
+        try:
+            output.rotate()
+        except OSError as error:
+            failures.append(("rotate", error))
+            self._has_append_failed = True
 
     def _advance(self, failures: Failures) -> None:
         """Before an append: if the segment is full, make it durable and go on to the next one, nobody else appending.
@@ -263,7 +267,8 @@ class Writer:
             finally:
                 self._sync_lock.release()
             if error is not None:
-                self._raise("datasync", error, f"nothing was appended: over {UNSYNCED_BYTES_MAX} bytes wait for a sync")
+                what = f"nothing was appended: over {UNSYNCED_BYTES_MAX} bytes wait for a sync"
+                raise write_failed(self.session_id, what, "datasync", error) from error
 
     def _settle(self, offsets: Sequence[int], failures: Failures, *, is_wanted: bool) -> OSError | None:
         """After appends: sync if it is wanted, repeat what failed, leave the rest to the ceiling.
@@ -277,13 +282,18 @@ class Writer:
         if self._head.has_failed:
             self._write_head(failures)
         is_repeated = error is not None or (self._head.has_failed and is_synced)
-        if not self._is_due_soon:
-            self._set_due(RETRY_SECONDS if is_repeated else self._ceiling, is_soon=not is_repeated)
+        if not self._reminder.is_soon:
+            seconds = RETRY_SECONDS if is_repeated else self._ceiling
+            if not self._reminder.set(self, seconds, is_soon=not is_repeated):
+                self._commit(failures, is_asked=False)
         return error
 
     def _make_durable(self, target: int, failures: Failures) -> OSError | None:
         """Why not everything up to the target is durable now; None when it is. One sync serves all who wait for it."""
         output = self.output
+        tried = [error for stage, error in failures if stage == "datasync"]
+        if tried:  # in this very call
+            return tried[-1]
         with self._sync_lock:
             if output is None or output.durable[0].offset >= target:
                 return None
@@ -293,15 +303,16 @@ class Writer:
 
     def _sync(self, output: Output, failures: Failures) -> OSError | None:
         """Under `_sync_lock`: sync; why it failed."""
-        self._is_syncing = self._has_sync_failed = True
+        self._is_syncing = True
         try:
             output.sync(self._lock)
+            self._has_sync_failed = False
         except OSError as error:
+            self._has_sync_failed = True
             failures.append(("datasync", error))
             return error
         finally:
             self._is_syncing = False
-        self._has_sync_failed = False
         return None
 
     def _write_head(self, failures: Failures) -> None:
@@ -311,36 +322,31 @@ class Writer:
             except OSError as error:
                 failures.append(("head", error))
 
-    def _set_due(self, seconds: float, *, is_soon: bool) -> None:
-        """Have `due` called; once for all that comes before it, but for the first that must come sooner."""
-        if self._is_due_late and not is_soon:
-            return
-        try:
-            CEILING.after(seconds, self)
-        except RuntimeError:  # no thread is to be had, as at the interpreter's end
-            failures: Failures = []
-            self._commit(failures)
-            self._publish(failures)
-        else:
-            # Only now: an interruption before may cost a second call, never the only one.
-            self._is_due_soon, self._is_due_late = is_soon, True
-
     def due(self) -> None:
         """The ceiling has come: sync what waits and write HEAD."""
-        self._is_due_soon = self._is_due_late = False
+        self._reminder.clear()
         if not self.is_usable:
             return
         failures: Failures = []
-        self._commit(failures)
+        self._commit(failures, is_asked=False)
         if failures:
-            self._publish(failures)
-            self._set_due(RETRY_SECONDS, is_soon=False)
+            publish_failures(self.session_id, failures)
+            self._reminder.set(self, RETRY_SECONDS, is_soon=False)
 
-    def _commit(self, failures: Failures) -> OSError | None:
-        error = self._make_durable(self.last_offset, failures)
+    def _commit(self, failures: Failures, *, is_asked: bool = True) -> OSError | None:
+        """Make up for what failed (a rotation only when asked), sync, and write HEAD; why the sync failed."""
+        if self.output is not None:
+            with self._lock:
+                try:
+                    self.output.clean()
+                except OSError as error:
+                    failures.append(("append", error))
+                if is_asked and self.output.is_full:
+                    self._rotate(self.output, failures)
+        why = self._make_durable(self.last_offset, failures)
         if self.damage is None:
             self._write_head(failures)
-        return error
+        return why
 
     def flush(self) -> None:
         """Make everything durable, and HEAD exact. Raises `WriteFailed` when the records are not durable."""
@@ -352,9 +358,9 @@ class Writer:
         finally:
             if self._is_close_wanted:
                 self.close()
-        self._publish(failures)
+        publish_failures(self.session_id, failures)
         if error is not None:
-            self._raise("datasync", error, "not durable")
+            raise write_failed(self.session_id, "not durable", "datasync", error) from error
 
     def close(self) -> None:
         """Make everything durable and HEAD exact, and give the lock back. Twice is once.
@@ -378,7 +384,7 @@ class Writer:
                 if self._held is not None:
                     self._held.release()
                 self._is_released = True
-        self._publish(failures)
+        publish_failures(self.session_id, failures)
 
     def abandon(self) -> None:
         """In a forked child: the journal is the parent's. Locks may be held by threads that do not exist here."""
@@ -389,12 +395,3 @@ class Writer:
             self.output.close()
         if self._held is not None:
             self._held.abandon()
-
-    def _publish(self, failures: Failures) -> None:
-        self.is_failing = bool(failures)
-        for stage, error in failures:
-            publish_failure(self.session_id, stage, error)
-
-    def _raise(self, stage: str, error: OSError, what: str, offsets: Iterable[int] = ()) -> NoReturn:
-        message = f"{self.directory.name}: {what}: {error.strerror or error}"
-        raise WriteFailed(message, stage=stage, reason=reason_of(error), offsets=tuple(offsets)) from error

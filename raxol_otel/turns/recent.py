@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Generic, TypeVar
 
 __all__ = ["Recent"]
@@ -16,7 +17,8 @@ class Recent(Generic[_Member]):
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._members: dict[_Member, None] = {}
+        # A plain dictionary is slow to find its oldest key once many before it are gone.
+        self._members: OrderedDict[_Member, None] = OrderedDict()
 
     def __contains__(self, member: object) -> bool:
         return member in self._members
@@ -26,7 +28,7 @@ class Recent(Generic[_Member]):
         self._members.pop(member, None)
         self._members[member] = None
         if len(self._members) > self._limit:
-            del self._members[next(iter(self._members))]
+            self._members.popitem(last=False)
 
     def discard(self, member: _Member) -> None:
         """Forget a member."""

@@ -42,7 +42,8 @@ class Link:
 class Span:
     """One span. `parent_id` is empty for the root of a trace; `error` is status ERROR, else UNSET.
 
-    `role` says what the span stands for, `offset` is that of its first record; neither is exported.
+    `role` says what the span stands for, `offset` is that of its first record; `tool_calls` is how many tools a turn
+    called. None of them is exported.
     """
 
     name: str
@@ -59,3 +60,4 @@ class Span:
     events: Sequence[SpanEvent] = ()
     links: tuple[Link, ...] = ()
     dropped_events: int = 0
+    tool_calls: int = 0

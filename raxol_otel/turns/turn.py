@@ -54,6 +54,7 @@ class Turn:
     last_ns: int = 0
     last_offset: int = 0
     iterations: int = 0
+    tool_calls: int = 0
     cost: float | None = None
     model: str | None = None
     provider: str | None = None
@@ -137,6 +138,7 @@ class Turn:
         if self.config.capture_content:
             call.arguments = payload.get("arguments")
         self._seen(offset)
+        self.tool_calls += 1
         self.calls.add(call)
         if len(self.calls) > OPEN_ITEMS_MAX:
             self._tool(self.calls.take(next(iter(self.calls))), time_ns, "unanswered", {})
@@ -246,6 +248,7 @@ class Turn:
             self.events,
             () if self.link is None else (self.link,),
             self.dropped_events,
+            self.tool_calls,
         )
 
     def _describe_completion(self, attributes: Attributes) -> None:
