@@ -16,7 +16,9 @@ from opentelemetry._logs import LoggerProvider, NoOpLoggerProvider, SeverityNumb
 from opentelemetry.sdk.trace import TracerProvider
 
 from raxol_otel import catalogue, signals
+from raxol_otel.errors import WriteFailed
 from raxol_otel.journal import checkpoint, open_journal, scan
+from raxol_otel.journal.files import Files
 from raxol_otel.live import LogEvents
 from raxol_otel.signals import Signal, publish
 from tests.conftest import ROOT, make_journal, on_disk
@@ -193,6 +195,38 @@ def test_the_damage_of_a_real_journal(logs: Logs) -> None:
             "raxol.journal.damage.cause": "id_gap",
             "raxol.journal.last_offset": 2,
         }
+
+
+def test_a_full_disk(logs: Logs, tmp_path: Path) -> None:
+    """What the writer of a real journal meets arrives, with the name of the errno and the ids of the active span."""
+
+    class Full(Files):
+        is_full = False
+
+        def sync(self, descriptor: int) -> None:
+            if self.is_full:
+                raise OSError(errno.ENOSPC, "no space left", str(tmp_path))
+            super().sync(descriptor)
+
+    files = Full()
+    journal = open_journal("s1", base_dir=tmp_path, files=files)
+    files.is_full = True
+    with (
+        TracerProvider().get_tracer("agent").start_as_current_span("work") as span,
+        pytest.raises(WriteFailed),
+    ):
+        journal.append({**EVENT, "payload": {}}, sync=True)
+    event = logs.events()[0]
+    assert event.attributes == {
+        "raxol.session.id": "s1",
+        "raxol.journal.stage": "datasync",
+        "error.type": "ENOSPC",
+    }
+    assert event.severity_text == "ERROR"
+    assert event.trace_id == span.get_span_context().trace_id
+    files.is_full = False
+    journal.close()
+    assert not any(str(tmp_path) in str(one.attributes) for one in logs.events())
 
 
 def test_a_real_checkpoint_in_an_active_span(logs: Logs, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-EVENT = {"type": "turn_started", "payload": {}}
+EVENT: dict[str, object] = {"type": "turn_started", "payload": {}}
 
 
 class FailingSync(Files):

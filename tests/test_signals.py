@@ -108,6 +108,13 @@ def test_each_failing_handler_is_logged(caplog: pytest.LogCaptureFixture) -> Non
     assert handler_errors() == counted
 
 
+def test_what_else_fails_is_counted_like_a_handler() -> None:
+    """Under its own name, from 1 on."""
+    before = signals.handler_errors().get("test_signals counts", 0)
+    assert [signals.count_error("test_signals counts") for _ in range(2)] == [before + 1, before + 2]
+    assert signals.handler_errors()["test_signals counts"] == before + 2
+
+
 def test_what_is_no_error_of_a_handler_goes_through() -> None:
     """An interrupt during a handler is the program's, not the handler's."""
 

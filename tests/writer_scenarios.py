@@ -213,7 +213,7 @@ class Play:
         """Append, and then what the ceiling would do: HEAD catches up, unless it is a sync or HEAD that just failed."""
         offset = self.journals[which].append(event)
         if not {signal.metadata.get("stage") for signal in self.heard} & {"datasync", "head"}:
-            self.journals[which]._writer.due()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            self.journals[which]._writer.due()  # pyright: ignore[reportPrivateUsage]
         return ["ok", offset]
 
     def fill(self) -> None:
