@@ -106,6 +106,8 @@ class HttpTransport:
 
     def _answer(self, status: int, headers: urllib3.HTTPHeaderDict, content: bytes) -> Answer:
         if 200 <= status < 300:  # noqa: PLR2004 - the class of success
+            if headers.get("content-type", "").strip().lower().startswith("text/"):
+                raise _not_otlp(self._config.endpoint, "its answer is a text")
             return parse_response(content, self._config.endpoint)
         said = f"HTTP {status}"
         reason = _reason(content, headers.get("content-type", ""))
@@ -136,12 +138,15 @@ def parse_response(content: bytes, endpoint: str) -> Answer:
     try:
         response.ParseFromString(content)
     except DecodeError as error:
-        raise ExportError(
-            f"{endpoint} does not speak OTLP: its answer is no ExportTraceServiceResponse",
-            "is that the traces path, as in http://localhost:4318/v1/traces?",
-        ) from error
+        raise _not_otlp(endpoint, "its answer is no ExportTraceServiceResponse") from error
     partial = response.partial_success
     return Answer("delivered", partial.error_message[:_SHOWN_CHARS_MAX], rejected=max(partial.rejected_spans, 0))
+
+
+def _not_otlp(endpoint: str, why: str) -> ExportError:
+    return ExportError(
+        f"{endpoint} does not speak OTLP: {why}", "is that the traces path, as in http://localhost:4318/v1/traces?"
+    )
 
 
 def _read(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:

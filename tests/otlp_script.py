@@ -86,7 +86,9 @@ class AcceptThenDrop:
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Accept nothing and answer a web page, with success."""
+    """Accept nothing and answer a web page, with success. `content` is what the page is over HTTP."""
+
+    content: bytes = HTML
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +157,8 @@ def answer(action: Action | None) -> bytes:
             return _partial_success(rejected, message)
         case Warn(message):
             return _partial_success(0, message)
-        case Garbage():
-            return HTML
+        case Garbage(content):
+            return content
         case Truncated():
             return _partial_success(0, "cut off in the middle")[:-10]
         case _:

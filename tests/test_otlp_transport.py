@@ -22,6 +22,7 @@ from tests.otlp_receiver import (
     Grpc,
     Hang,
     Receiver,
+    Garbage,
     Reset,
     Slow,
     Truncated,
@@ -83,6 +84,13 @@ def test_a_request_that_is_cut_off_is_sent_again(
         took = isinstance(action, AcceptThenDrop | Truncated)
         assert at.delivered() == [1, 2, 3] * (3 if took else 1)
     assert len({request.body for request in requests}) == 1
+
+
+def test_an_empty_web_page_is_no_answer_either() -> None:
+    """An empty body would be a whole answer, were it not for what the headers say it is."""
+    with rig("http", [Garbage(b"")]) as at:
+        assert "does not speak OTLP" in at.failure()
+        assert at.delivered() == []
 
 
 def test_half_a_message_over_grpc_is_no_answer() -> None:
