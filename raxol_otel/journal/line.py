@@ -11,7 +11,7 @@ from raxol_otel.errors import EncodeError, Unencodable
 from raxol_otel.journal.chain import seal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["encode_events"]
 
@@ -22,12 +22,18 @@ _PLACE: Final = _NO_HASH.encode()
 
 
 def encode_events(
-    events: Sequence[Mapping[str, Any] | Event], first: int, *, schema_version: str, tip: str | None
+    events: Sequence[Mapping[str, Any] | Event],
+    first: int,
+    *,
+    schema_version: str,
+    tip: str | None,
+    stamp: Callable[[dict[str, Any]], None] | None = None,
 ) -> tuple[bytes, list[str], str | None]:
     """The events' lines, the `type` of each (empty where it is no text), and the last one's hash.
 
-    `first` is the offset of the first; `tip` the hash before it, None in an unchained journal. The caller's events are
-    not changed. Raises `Unencodable` and `FloatRefused`, whose path begins with `[N]` in a batch.
+    `first` is the offset of the first; `tip` the hash before it, None in an unchained journal. `stamp` may change each
+    record before it is encoded. The caller's events are not changed. Raises `Unencodable` and `FloatRefused`, whose
+    path begins with `[N]` in a batch.
     """
     lines: list[bytes] = []
     types: list[str] = []
@@ -38,6 +44,8 @@ def encode_events(
             record["id"] = offset
             if "schema_version" not in record:
                 record["schema_version"] = schema_version
+            if stamp is not None:
+                stamp(record)
             if tip is None:
                 line = encode(record)
             else:

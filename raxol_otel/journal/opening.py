@@ -27,6 +27,7 @@ from raxol_otel.journal.layout import HEAD, JOURNAL, META, SNAPSHOTS, is_chained
 from raxol_otel.journal.output import Output
 from raxol_otel.journal.reader import Walk, cut_torn_tail, publish_damage, read_batches
 from raxol_otel.journal.segment import End, open_segment
+from raxol_otel.journal.tap import feed_for
 from raxol_otel.journal.writer import Writer
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from raxol_otel.journal.lock import Lock
     from raxol_otel.journal.options import Description, WriterOptions
     from raxol_otel.journal.segment import Segment
+    from raxol_otel.journal.tap import Feed
 
 __all__ = ["open_writer"]
 
@@ -113,8 +115,11 @@ def _open(directory: Path, wanted: Description, options: WriterOptions, files: F
         raise NotChained(message)
     chained = chained or wanted.chain
     walk = Walk(directory)
-    damage = _damage(walk)
+    feed = feed_for(directory, meta or {})
+    damage = _damage(walk, feed)
     if damage is not None:
+        if feed is not None:
+            feed.close()
         return Writer(directory, options, files, lock=lock, chained=chained, damage=damage)
     sweep_temporaries(files, directory)
     if wanted.private:
@@ -123,16 +128,17 @@ def _open(directory: Path, wanted: Description, options: WriterOptions, files: F
         _describe(directory, wanted, options, files)
     segment = _prepare(directory, walk, options, files, chained=chained)
     output = Output(files, directory / JOURNAL, segment, cap=options.segment_cap, mode=options.file_mode)
-    writer = Writer(directory, options, files, lock=lock, chained=chained, output=output)
+    writer = Writer(directory, options, files, lock=lock, chained=chained, output=output, feed=feed)
     writer.due()  # HEAD
     return writer
 
 
-def _damage(walk: Walk) -> Damage | None:
+def _damage(walk: Walk, feed: Feed | None) -> Damage | None:
     """Read the journal; the damage for which it must not be written to."""
     try:
-        for _ in read_batches(walk):
-            pass
+        for batch in read_batches(walk):
+            if feed is not None:
+                feed.seen(batch)
     except JournalDamaged as error:
         return error.damage
     last, head = walk.last_id or 0, walk.head_offset

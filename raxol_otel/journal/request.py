@@ -8,10 +8,11 @@ from raxol_otel.journal.group import Request
 from raxol_otel.journal.line import encode_events
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from raxol_otel.contract import Event
     from raxol_otel.journal.segment import End
+    from raxol_otel.journal.tap import Feed
 
     # What failed during one call, to be published when no lock is held: the stage and why.
     Failures = list[tuple[str, OSError]]
@@ -22,7 +23,7 @@ __all__ = ["Append", "joined"]
 class Append(Request):
     """One call of `append`, and what became of it."""
 
-    __slots__ = ("error", "events", "failures", "is_wanted", "offsets", "sync_error")
+    __slots__ = ("context", "error", "events", "failures", "is_wanted", "offsets", "records", "sync_error")
 
     def __init__(self, events: Sequence[Mapping[str, Any] | Event], *, is_wanted: bool) -> None:
         self.events = events
@@ -32,9 +33,26 @@ class Append(Request):
         self.failures: Failures = []
         self.error: BaseException | None = None
         self.sync_error: OSError | None = None
+        # For whoever follows the journal: what the appending thread knew, and what was written.
+        self.context: Any = None
+        self.records: list[dict[str, Any]] = []
+
+    def stamp_for(self, feed: Feed | None) -> Callable[[dict[str, Any]], None] | None:
+        """What each record goes through before it is encoded."""
+        if feed is None:
+            return None
+        self.records = []
+
+        def stamp(record: dict[str, Any]) -> None:
+            feed.stamp(record, self.context)
+            self.records.append(record)
+
+        return stamp
 
 
-def joined(requests: Sequence[Append], end: End, schema_version: str) -> tuple[bytes, int, str | None]:
+def joined(
+    requests: Sequence[Append], end: End, schema_version: str, feed: Feed | None
+) -> tuple[bytes, int, str | None]:
     """The lines of all requests after `end`, the last one's offset and its hash; each request is given its offsets.
 
     Raises `EncodeError` for any of them.
@@ -43,7 +61,9 @@ def joined(requests: Sequence[Append], end: End, schema_version: str) -> tuple[b
     last, tip = end.offset, end.tip_hash
     for request in requests:
         first = last + 1
-        data, types, tip = encode_events(request.events, first, schema_version=schema_version, tip=tip)
+        data, types, tip = encode_events(
+            request.events, first, schema_version=schema_version, tip=tip, stamp=request.stamp_for(feed)
+        )
         lines.append(data)
         last += len(types)
         request.offsets = range(first, last + 1)

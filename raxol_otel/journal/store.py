@@ -18,11 +18,18 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkabl
 
 from raxol_otel.errors import JournalDamaged, NotChained, UntrustedDirectory, WriterClosed
 from raxol_otel.journal import private as privacy
-from raxol_otel.journal import reader
+from raxol_otel.journal import reader, tap
 from raxol_otel.journal.ceiling import CEILING
 from raxol_otel.journal.failure import publish_failure, write_failed
 from raxol_otel.journal.files import OS_FILES, replace_file
-from raxol_otel.journal.layout import SCHEMA_VERSION, SEGMENT_CAP, SNAPSHOTS, base_directory, check_session_id
+from raxol_otel.journal.layout import (
+    SCHEMA_VERSION,
+    SEGMENT_CAP,
+    SNAPSHOTS,
+    base_directory,
+    check_session_id,
+    read_meta,
+)
 from raxol_otel.journal.opening import open_writer
 from raxol_otel.journal.options import Description, WriterOptions
 from raxol_otel.journal.records import Records
@@ -34,11 +41,12 @@ if TYPE_CHECKING:
 
     from raxol_otel.contract import Event
     from raxol_otel.journal.files import Files
+    from raxol_otel.journal.tap import Factory
     from raxol_otel.journal.writer import Writer
 
     Record = dict[str, Any]
 
-__all__ = ["Journal", "JournalStore", "is_failing", "open_journal", "unsynced_seconds"]
+__all__ = ["Journal", "JournalStore", "follow", "is_failing", "open_journal", "unfollow", "unsynced_seconds"]
 
 
 @runtime_checkable
@@ -276,6 +284,31 @@ def open_journal(
             return Journal(place, writer, is_owner=False)
         place.writer = open_writer(directory, described, options, files)
         return Journal(place, place.writer, is_owner=True)
+
+
+def follow(factory: Factory) -> None:
+    """Have a tap of this factory follow each journal of this process, those that are open and those opened later."""
+    tap.install(factory)
+    for writer in _open_writers():
+        feed = tap.feed_for(writer.directory, read_meta(writer.directory) or {})
+        if feed is None or writer.damage is not None:
+            continue
+        # What is there first, without holding the writer up; then, with it held, only what came meanwhile.
+        records = Records(writer)
+        for record in records:
+            feed.seen([record])
+        with writer.locked():
+            feed.seen(list(Records(writer).after(records.last_offset)))
+            writer.feed = feed
+
+
+def unfollow(factory: Factory) -> None:
+    """Follow no journal any more."""
+    tap.uninstall(factory)
+    for writer in _open_writers():
+        feed, writer.feed = writer.feed, None
+        if feed is not None:
+            feed.close()
 
 
 def unsynced_seconds() -> float:

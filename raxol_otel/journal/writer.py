@@ -1,8 +1,7 @@
 """The one writer of an open journal: append, group commit, rotation, HEAD.
 
-Two locks, always taken in this order:
-* `_sync_lock`: who syncs. Appends go on meanwhile; whoever waits for it finds its records durable already;
-* `_lock`: who appends. Everything else that changes is changed under it.
+Two locks: who syncs (`Durability.sync_lock`) and, taken after it, who appends. Appends go on while one syncs; whoever
+waits for a sync finds its records durable already.
 
 A record is appended once write(2) has taken it: its id stands. It is durable once a sync that began later succeeded.
 HEAD never names more than that, and may lag behind by up to the ceiling. Signals are published when no lock is held.
@@ -13,13 +12,13 @@ locks let their own thread in, and what it may not find half-done is marked as b
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from raxol_otel.errors import CheckRefused, JournalDamaged, WriteFailed, WriterClosed
 from raxol_otel.journal.ceiling import Reminder
+from raxol_otel.journal.durability import Durability
 from raxol_otel.journal.failure import publish_failures, write_failed
 from raxol_otel.journal.group import Group
 from raxol_otel.journal.head import HeadFile
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from raxol_otel.journal.options import WriterOptions
     from raxol_otel.journal.output import Output
     from raxol_otel.journal.request import Failures
+    from raxol_otel.journal.tap import Feed
 
 
 __all__ = ["Writer"]
@@ -65,6 +65,7 @@ class Writer:
         chained: bool = False,
         output: Output | None = None,
         damage: Damage | None = None,
+        feed: Feed | None = None,
     ) -> None:
         self.directory = directory
         self.session_id = directory.name
@@ -74,19 +75,17 @@ class Writer:
         self.damage = damage
         self._held = lock
         self._pid = os.getpid()
-        self._make_locks()
         self._main_thread = threading.main_thread().ident
-        self._is_closed = self._is_close_wanted = self._is_released = self._is_appending = self._is_syncing = False
+        self._lock = threading.RLock()
+        self._group: Group[Append] = Group(self._append_all)
+        self._is_closed = self._is_close_wanted = self._is_released = self._is_appending = False
+        self._has_append_failed = False
         self.output = output
-        self._has_append_failed = self._has_sync_failed = False
-        self._head = HeadFile(files, directory / HEAD, options, chained=chained)
+        self.feed = feed
+        head = HeadFile(files, directory / HEAD, options, chained=chained)
+        self._durability = Durability(output, head, self._lock)
         self._reminder = Reminder()
         self._ceiling = options.sync_ceiling_ms / 1000
-
-    def _make_locks(self) -> None:
-        self._lock = threading.RLock()
-        self._sync_lock = threading.RLock()
-        self._group: Group[Append] = Group(self._append_all)
 
     @property
     def last_offset(self) -> int:
@@ -103,7 +102,7 @@ class Writer:
     @property
     def is_failing(self) -> bool:
         """Whether the last append, rotation, sync or HEAD failed."""
-        return self._has_append_failed or self._has_sync_failed or self._head.has_failed
+        return self._has_append_failed or self._durability.has_sync_failed or self._durability.has_head_failed
 
     def check_usable(self) -> None:
         """Raise `WriterClosed` unless the writer is open, and this process's."""
@@ -138,9 +137,11 @@ class Writer:
             self.check_usable()
         # `None` where others are at it: their sync, or the ceiling, serves this one too.
         request = Append(events, is_wanted=sync or (sync is None and not self._group.is_busy))
+        if self.feed is not None:
+            request.context = self.feed.context(events)
         try:
             if not request.is_wanted or check is not None or threading.get_ident() == self._main_thread:
-                self._advance(request.failures)
+                self._durability.advance(request.failures, is_appending=self._is_appending)
                 with self._lock:
                     self._append(request, check)
                 request.sync_error = self._settle(request.offsets, request.failures, is_wanted=request.is_wanted)
@@ -151,6 +152,8 @@ class Writer:
                 self.close()
         if request.failures:
             publish_failures(self.session_id, request.failures)
+        if self.feed is not None:
+            self.feed.drain()
         if request.error is not None:
             raise request.error
         if sync and request.sync_error is not None:
@@ -163,7 +166,7 @@ class Writer:
     def _append_all(self, requests: list[Append]) -> None:
         """A round of the group: all written, then one sync."""
         try:
-            self._advance(requests[0].failures)
+            self._durability.advance(requests[0].failures, is_appending=False)
             with self._lock:
                 if len(requests) == 1 or not self._append_joined(requests):
                     for request in requests:
@@ -179,15 +182,18 @@ class Writer:
     def _append_joined(self, requests: list[Append]) -> bool:
         """Under `_lock`: append all with one write; False, and nothing done, where each must be looked at alone."""
         output = self.output
-        if output is None or self.damage is not None or self._is_closed or self._has_sync_failed:
+        if output is None or self.damage is not None or self._is_closed or self._durability.has_sync_failed:
             return False
         self._is_appending = True
         try:
-            return output.append_within(*joined(requests, output.end, self.options.schema_version))
+            is_done = output.append_within(*joined(requests, output.end, self.options.schema_version, self.feed))
+            if is_done and self.feed is not None:
+                self.feed.put([record for request in requests for record in request.records])
         except Exception:  # noqa: BLE001 - whose trouble it is shows when each is looked at
             return False
         finally:
             self._is_appending = False
+        return is_done
 
     def _append(self, request: Append, check: Callable[[], object] | None = None) -> None:
         """Under `_lock`: write what is asked for, or say why not."""
@@ -220,12 +226,16 @@ class Writer:
 
     def _write(self, output: Output, request: Append) -> list[str]:
         """Write the events; their types."""
-        if self._has_sync_failed and output.unsynced_bytes > UNSYNCED_BYTES_MAX:
-            self._sync_first(request.failures)
+        if self._durability.has_sync_failed and output.unsynced_bytes > UNSYNCED_BYTES_MAX:
+            why = self._durability.reach_without_waiting(self.last_offset, request.failures)
+            if why is not None:
+                what = f"nothing was appended: over {UNSYNCED_BYTES_MAX} bytes wait for a sync"
+                raise write_failed(self.session_id, what, "datasync", why) from why
         end = output.end
         first = end.offset + 1
+        schema_version, stamp = self.options.schema_version, request.stamp_for(self.feed)
         data, types, tip = encode_events(
-            request.events, first, schema_version=self.options.schema_version, tip=end.tip_hash
+            request.events, first, schema_version=schema_version, tip=end.tip_hash, stamp=stamp
         )
         if not types:
             return types
@@ -237,6 +247,8 @@ class Writer:
             raise write_failed(self.session_id, "nothing was appended", "append", error) from error
         self._has_append_failed = False
         request.offsets = range(first, first + len(types))
+        if self.feed is not None:
+            self.feed.put(request.records)
         if is_full:
             self._rotate(output, request.failures)
         return types
@@ -249,78 +261,23 @@ class Writer:
             failures.append(("rotate", error))
             self._has_append_failed = True
 
-    def _advance(self, failures: Failures) -> None:
-        """Before an append: if the segment is full, make it durable and go on to the next one, nobody else appending.
-
-        Where that fails the full one is appended to.
-        """
-        if self.output is not None and self.output.is_rotating:
-            with self._sync_lock, self._lock:
-                if self.output.is_rotating and not (self._is_appending or self._is_syncing):
-                    self._sync(self.output, failures)
-
-    def _sync_first(self, failures: Failures) -> None:
-        """Under `_lock`: too much waits for a sync to append more without one."""
-        if self._sync_lock.acquire(blocking=False):  # else somebody is at it
-            try:
-                error = self._make_durable(self.last_offset, failures)
-            finally:
-                self._sync_lock.release()
-            if error is not None:
-                what = f"nothing was appended: over {UNSYNCED_BYTES_MAX} bytes wait for a sync"
-                raise write_failed(self.session_id, what, "datasync", error) from error
-
     def _settle(self, offsets: Sequence[int], failures: Failures, *, is_wanted: bool) -> OSError | None:
         """After appends: sync if it is wanted, repeat what failed, leave the rest to the ceiling.
 
         Returns why the sync failed.
         """
         error = None
-        is_synced = is_wanted or self._has_sync_failed
+        is_synced = is_wanted or self._durability.has_sync_failed
         if is_synced:
-            error = self._make_durable(offsets[-1] if offsets else self.last_offset, failures)
-        if self._head.has_failed:
-            self._write_head(failures)
-        is_repeated = error is not None or (self._head.has_failed and is_synced)
+            error = self._durability.reach(offsets[-1] if offsets else self.last_offset, failures)
+        if self._durability.has_head_failed:
+            self._durability.write_head(failures)
+        is_repeated = error is not None or (self._durability.has_head_failed and is_synced)
         if not self._reminder.is_soon:
             seconds = RETRY_SECONDS if is_repeated else self._ceiling
             if not self._reminder.set(self, seconds, is_soon=not is_repeated):
                 self._commit(failures, is_asked=False)
         return error
-
-    def _make_durable(self, target: int, failures: Failures) -> OSError | None:
-        """Why not everything up to the target is durable now; None when it is. One sync serves all who wait for it."""
-        output = self.output
-        tried = [error for stage, error in failures if stage == "datasync"]
-        if tried:  # in this very call
-            return tried[-1]
-        with self._sync_lock:
-            if output is None or output.durable[0].offset >= target:
-                return None
-            if self._is_syncing:
-                return OSError(errno.EDEADLK, "a signal handler cannot wait for a sync that it interrupts")
-            return self._sync(output, failures)
-
-    def _sync(self, output: Output, failures: Failures) -> OSError | None:
-        """Under `_sync_lock`: sync; why it failed."""
-        self._is_syncing = True
-        try:
-            output.sync(self._lock)
-            self._has_sync_failed = False
-        except OSError as error:
-            self._has_sync_failed = True
-            failures.append(("datasync", error))
-            return error
-        finally:
-            self._is_syncing = False
-        return None
-
-    def _write_head(self, failures: Failures) -> None:
-        if self.output is not None:
-            try:
-                self._head.write(*self.output.durable)
-            except OSError as error:
-                failures.append(("head", error))
 
     def due(self) -> None:
         """The ceiling has come: sync what waits and write HEAD."""
@@ -343,9 +300,9 @@ class Writer:
                     failures.append(("append", error))
                 if is_asked and self.output.is_full:
                     self._rotate(self.output, failures)
-        why = self._make_durable(self.last_offset, failures)
+        why = self._durability.reach(self.last_offset, failures)
         if self.damage is None:
-            self._write_head(failures)
+            self._durability.write_head(failures)
         return why
 
     def flush(self) -> None:
@@ -368,11 +325,11 @@ class Writer:
         What fails is published. In the middle of an append of this thread it takes effect when that ends.
         """
         failures: Failures = []
-        with self._sync_lock:
+        with self._durability.sync_lock:
             with self._lock:
                 if self._is_released or self._pid != os.getpid():
                     return
-                self._is_close_wanted = self._is_appending or self._is_syncing
+                self._is_close_wanted = self._is_appending or self._durability.is_syncing
                 if self._is_close_wanted:
                     return
                 self._is_closed = True
@@ -384,13 +341,17 @@ class Writer:
                 if self._held is not None:
                     self._held.release()
                 self._is_released = True
+        if self.feed is not None:
+            self.feed.close()
         publish_failures(self.session_id, failures)
 
     def abandon(self) -> None:
         """In a forked child: the journal is the parent's. Locks may be held by threads that do not exist here."""
         self._is_closed = True
-        self._make_locks()
-        self._head.abandon()
+        self._lock = threading.RLock()
+        self._durability.abandon()
+        if self.feed is not None:
+            self.feed.abandon()
         if self.output is not None:
             self.output.close()
         if self._held is not None:
