@@ -148,7 +148,7 @@ def _write(d: Dice, case: Case, records: list[dict[str, Any]], *, chained: bool,
             number += 1
         name = f"journal/{number:06}.jsonl"
         case[name] = case.get(name, b"") + line
-    head = {"offset": records[-1]["id"] if records else 0, "segment": number, "segment_cap": 2**23}
+    head = {"offset": records[-1].get("id") if records else 0, "segment": number, "segment_cap": 2**23}
     case[HEAD] = naive_reader.dump(head | ({"tip_hash": before} if chained else {})).encode()
     case[META] = naive_reader.dump({"schema_version": "1.2.0"} | ({"chain": True} if chained else {})).encode()
 

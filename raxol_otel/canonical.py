@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import orjson
 
@@ -119,7 +119,7 @@ def _ready(value: Any, depth: int, *, floats: bool) -> Any:
     Exact types only, and not too deep; each float is put in as its text, in a copy of what contains it. What orjson
     refuses by itself (integers beyond 64 bits, keys that are no text, lone surrogates) is not looked for.
     """
-    kind = cast("type[object]", type(value))
+    kind = type(value)  # pyright: ignore[reportUnknownVariableType] - no cast here: it is called for each value
     if kind is dict:
         if _SCALARS.issuperset(map(type, value.values())):
             return value
@@ -134,7 +134,7 @@ def _ready(value: Any, depth: int, *, floats: bool) -> Any:
         return value if kind in _SCALARS else _NOT_READY
     changed: dict[Any, Any] = {}
     for key, item in pairs:
-        kind_of_item = cast("type[object]", type(item))
+        kind_of_item = type(item)  # pyright: ignore[reportUnknownVariableType] - as above
         if kind_of_item in _SCALARS:
             continue
         # Most containers are small and flat; looked at here they cost no call.

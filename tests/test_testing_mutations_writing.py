@@ -89,7 +89,7 @@ def what_a_failed_sync_left_unsure_is_written_again(base: Path) -> None:
         assert files.done[:2] == ["write 0", "sync"]
 
 
-@rule("writer", "self._head.write(*self.output.durable)", "self._head.write(self.output.end, 1)")
+@rule("durability", "self._head.write(*self._output.durable)", "self._head.write(self._output.end, 1)")
 def head_names_only_what_is_durable(base: Path) -> None:
     """HEAD is a promise that outlives a power loss."""
     with FaultJournal(base, sync_ceiling_ms=NEVER) as journal:

@@ -39,9 +39,10 @@ class Durability:
     def reach(self, target: int, failures: Failures) -> OSError | None:
         """Why not everything up to the target is durable now; None when it is."""
         output = self._output
-        tried = [error for stage, error in failures if stage == "datasync"]
-        if tried:  # in this very call
-            return tried[-1]
+        if failures:
+            tried = [error for stage, error in failures if stage == "datasync"]
+            if tried:  # in this very call
+                return tried[-1]
         with self.sync_lock:
             if output is None or output.durable[0].offset >= target:
                 return None

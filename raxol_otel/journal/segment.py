@@ -115,9 +115,12 @@ class Segment:
 
     def forget(self, count: int) -> None:
         """The first `count` unsynced writes are durable, and need not be kept."""
-        durable = self.unsynced[:count]
-        del self.unsynced[:count]
-        self.unsynced_bytes -= sum(len(data) for _, data in durable)
+        if count == len(self.unsynced):
+            self.unsynced, self.unsynced_bytes = [], 0
+        else:
+            durable = self.unsynced[:count]
+            del self.unsynced[:count]
+            self.unsynced_bytes -= sum(len(data) for _, data in durable)
 
     def close(self) -> None:
         """Close the file; twice is once. Never raises."""
