@@ -350,3 +350,15 @@ def test_a_check_sees_all_that_was_appended_and_may_refuse(bench: Bench) -> None
         assert journal.append_checked(event(number), lambda records: answers[len(records) + 1]) == number
         bench.acknowledged[number] = number
     bench.finish()
+
+
+@pytest.mark.parametrize("first", [1, 40, -3, 2**63, 10**300])
+def test_records_can_be_counted_and_listed_wherever_they_begin(tmp_path: Path, first: int) -> None:
+    """A prefix may have been dropped: how many records there are has nothing to do with their offsets."""
+    session = tmp_path / "s" / "journal"
+    session.mkdir(parents=True)
+    (session / "000001.jsonl").write_bytes(b'{"id":%d}\n{"id":%d}\n' % (first, first + 1))
+    with open_journal("s", base_dir=tmp_path) as journal:
+        assert journal.append({"type": "note"}) == first + 2
+        records = journal.records()
+        assert (len(records), [record["id"] for record in list(records)]) == (3, [first, first + 1, first + 2])

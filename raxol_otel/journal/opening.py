@@ -120,7 +120,9 @@ def _open(directory: Path, wanted: Description, options: WriterOptions, files: F
     if damage is not None:
         if feed is not None:
             feed.close()
-        return Writer(directory, options, files, lock=lock, chained=chained, damage=damage)
+        return Writer(
+            directory, options, files, lock=lock, chained=chained, damage=damage, offset_before=_offset_before(walk)
+        )
     sweep_temporaries(files, directory)
     if wanted.private:
         _tighten(directory)
@@ -128,9 +130,23 @@ def _open(directory: Path, wanted: Description, options: WriterOptions, files: F
         _describe(directory, wanted, options, files)
     segment = _prepare(directory, walk, options, files, chained=chained)
     output = Output(files, directory / JOURNAL, segment, cap=options.segment_cap, mode=options.file_mode)
-    writer = Writer(directory, options, files, lock=lock, chained=chained, output=output, feed=feed)
+    writer = Writer(
+        directory,
+        options,
+        files,
+        lock=lock,
+        chained=chained,
+        output=output,
+        feed=feed,
+        offset_before=_offset_before(walk),
+    )
     writer.due()  # HEAD
     return writer
+
+
+def _offset_before(walk: Walk) -> int:
+    """The offset before the first record's."""
+    return (walk.last_id or 0) - walk.records
 
 
 def _damage(walk: Walk, feed: Feed | None) -> Damage | None:

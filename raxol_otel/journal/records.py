@@ -34,8 +34,8 @@ class Records:
         self.last_offset = writer.last_offset
 
     def __len__(self) -> int:
-        """The offset of the last record, which is their number where the first is 1."""
-        return max(self.last_offset, 0)
+        """How many there are."""
+        return self.last_offset - self._writer.offset_before
 
     def __iter__(self) -> Iterator[Record]:
         """The records, in order."""

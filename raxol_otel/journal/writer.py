@@ -66,6 +66,7 @@ class Writer:
         output: Output | None = None,
         damage: Damage | None = None,
         feed: Feed | None = None,
+        offset_before: int = 0,
     ) -> None:
         self.directory = directory
         self.session_id = directory.name
@@ -82,6 +83,8 @@ class Writer:
         self._has_append_failed = False
         self.output = output
         self.feed = feed
+        # The one before the first record's: a prefix may have been dropped.
+        self.offset_before = offset_before
         head = HeadFile(files, directory / HEAD, options, chained=chained)
         self._durability = Durability(output, head, self._lock)
         self._reminder = Reminder()
