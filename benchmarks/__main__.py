@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from benchmarks import memory, metrics, network, reading, spans, writing
+from benchmarks import live, memory, metrics, network, reading, spans, writing
 from benchmarks.common import RECORDS, Row, facts, table, workplace
 from benchmarks.journals import whole_turns
 
@@ -14,6 +14,7 @@ _ALL: Final = {
     "spans": spans.run,
     "writing": writing.run,
     "metrics": metrics.run,
+    "live": live.run,
     "memory": memory.run,
     "network": network.run,
 }

@@ -1,8 +1,8 @@
 """Fuzzing, in one process: `python -m benchmarks.fuzz --seconds N --seed S [--target NAME] [--save DIRECTORY]`.
 
 Each iteration's input follows from the seed, the target and the iteration's number alone, so a finding is made again by
-`--target NAME --seed S --iteration I`. What is to be true, and who judges it, is in `fuzz_checks` and
-`fuzz_journal_checks`. Ends with 1 when something was found.
+`--target NAME --seed S --iteration I`. What is to be true of a target, and who judges it, is in its module
+`fuzz_NAME`. Ends with 1 when something was found.
 """
 
 from __future__ import annotations
@@ -21,8 +21,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from benchmarks import fuzz_checks, fuzz_journal_checks, fuzz_journals
+from benchmarks.fuzz_bends import bend_checkpoint, bend_journal
+from benchmarks.fuzz_checkpoint import check_checkpoint
+from benchmarks.fuzz_codec import bend_text, check_codec, make_text
 from benchmarks.fuzz_inputs import Case, Dice, dice
+from benchmarks.fuzz_journals import make_checkpoint, make_journal
+from benchmarks.fuzz_observed import bend_observed, check_observed, make_observed
+from benchmarks.fuzz_reader import check_reader
+from benchmarks.fuzz_writer import check_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -46,11 +52,11 @@ class Target(NamedTuple):
 
 
 TARGETS: Final = {
-    "codec": Target(fuzz_checks.make_text, fuzz_checks.bend_text, fuzz_checks.check_codec),
-    "observed": Target(fuzz_checks.make_observed, fuzz_checks.bend_observed, fuzz_checks.check_observed),
-    "reader": Target(fuzz_journals.make_journal, fuzz_journals.bend_journal, fuzz_journal_checks.check_reader),
-    "writer": Target(fuzz_journals.make_journal, fuzz_journals.bend_journal, fuzz_journal_checks.check_writer),
-    "checkpoint": Target(fuzz_journals.make_journal, fuzz_journals.bend_journal, fuzz_journal_checks.check_checkpoint),
+    "codec": Target(make_text, bend_text, check_codec),
+    "observed": Target(make_observed, bend_observed, check_observed),
+    "reader": Target(make_journal, bend_journal, check_reader),
+    "writer": Target(make_journal, bend_journal, check_writer),
+    "checkpoint": Target(make_checkpoint, bend_checkpoint, check_checkpoint),
 }
 
 
@@ -195,7 +201,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="what all inputs follow from (default 1)")
     parser.add_argument("--target", choices=TARGETS, help="one of the targets")
     parser.add_argument("--iteration", type=int, help="only this one, of the target, and what it breaks in full")
-    parser.add_argument("--save", type=Path, default=Path(".benchmarks", "fuzz"), help="where inputs are kept")
+    parser.add_argument(
+        "--save",
+        type=Path,
+        default=Path(tempfile.gettempdir(), "raxol-otel-fuzz"),
+        help="where inputs that broke something are kept",
+    )
     options = parser.parse_args(arguments)
     if options.iteration is not None:
         if options.target is None:

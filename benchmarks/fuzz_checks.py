@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.fuzz_inputs import NUMBERS, TOKENS, Case, Dice, bent, dice, odd_value, spelled, value
+from benchmarks.fuzz_inputs import NUMBERS, TOKENS, Case, Dice, bent, dice, odd_value, same, spelled, value
 from raxol_otel import observed
 from raxol_otel.canonical import encode
 from raxol_otel.errors import EncodeError, InvalidStep, Unencodable
@@ -72,12 +72,12 @@ def _check_text(text: bytes) -> None:
             assert error.invalid_utf8 == (not _is_utf8(text))
         else:
             assert good, f"{read.__name__} takes what is wrong"
-            assert exactly(found) == exactly(expected)
+            assert same(found, expected)
     if good:
         written = encode(expected)
         assert written == naive_reader.dump(expected).encode()
         back = codec.decode(written)
-        assert exactly(back) == exactly(expected)
+        assert same(back, expected)
         assert encode(back) == written
 
 
@@ -100,7 +100,7 @@ def _check_lines(lines: list[bytes]) -> None:
     for sort_keys in (False, True):
         found, proven, error = codec.decode_lines([line + b"\n" for line in lines], sort_keys=sort_keys)
         assert (error is None) == (len(expected) == len(lines))
-        assert exactly(found) == exactly(expected)
+        assert same(found, expected)
         assert len(proven) == len(expected)
         for line, item, is_proven in zip(lines, expected, proven, strict=False):
             if sort_keys and is_proven:
@@ -166,8 +166,32 @@ def _has_float(item: Any) -> bool:
 # --- observed
 
 _WORDS: Final = (
-    *("prompted", "tool_call", "decision", "turn_ended", "selected", "cancelled", "pending", "in_progress", "completed"),
-    *("failed", "step", "outcome", "call", "status", "option", "kind", "reason", "Completed", "allow", "", "x" * 90, "\0"),
+    *(
+        "prompted",
+        "tool_call",
+        "decision",
+        "turn_ended",
+        "selected",
+        "cancelled",
+        "pending",
+        "in_progress",
+        "completed",
+    ),
+    *(
+        "failed",
+        "step",
+        "outcome",
+        "call",
+        "status",
+        "option",
+        "kind",
+        "reason",
+        "Completed",
+        "allow",
+        "",
+        "x" * 90,
+        "\0",
+    ),
 )
 _STATUSES: Final = {"pending", "in_progress", "completed", "failed"}
 
@@ -263,7 +287,7 @@ def _check_step(item: Any) -> None:
         str(error).encode()
     else:
         assert _is_step(item)
-        assert exactly(observed.render(step)) == exactly(item)
+        assert same(observed.render(step), item)
         assert observed.parse(observed.render(step)) == step
 
 
@@ -272,7 +296,11 @@ def _check_replay(records: list[dict[str, Any]]) -> None:
     expected: list[Any] = []
     bad = None
     for record in records:
-        if record.get("type") == "observed" and record.get("family") == "meta" and record.get("kind", "event") == "event":
+        if (
+            record.get("type") == "observed"
+            and record.get("family") == "meta"
+            and record.get("kind", "event") == "event"
+        ):
             if not _is_step(record.get("payload")):
                 bad = record
                 break
@@ -286,7 +314,7 @@ def _check_replay(records: list[dict[str, Any]]) -> None:
         assert len(str(error)) < 1500
     else:
         assert bad is None
-    assert exactly([record for record, _ in seen]) == exactly(expected)
+    assert same([record for record, _ in seen], expected)
     assert [exactly(observed.render(step)) for _, step in seen] == [exactly(one["payload"]) for one in expected]
 
 
@@ -316,3 +344,33 @@ def _check_odd_step(d: Dice) -> None:
         assert len(str(error)) < 300
     else:
         assert observed.parse(observed.render(step)) == step
+        _check_record(d, step)
+
+
+class _Sink:
+    """A journal that only remembers."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    def append(self, event: dict[str, Any], /) -> int:
+        """Remember it."""
+        self.events.append(event)
+        return len(self.events)
+
+
+def _check_record(d: Dice, step: observed.Step) -> None:
+    """What is recorded is replayed, without a word of the detail."""
+    sink = _Sink()
+    detail = d.choice((None, "secret words", "\ud800 secret words"))
+    keep = d.random() < 0.5
+    try:
+        assert observed.record(sink, step, detail, keep_digest=keep, branch_id=d.choice((None, "main"))) == 1
+    except Unencodable:
+        assert keep
+        assert detail is not None
+        assert detail.startswith("\ud800")
+        assert not sink.events
+    else:
+        assert [step for _, step in observed.replay(sink.events)] == [step]
+        assert "secret" not in repr(sink.events)

@@ -70,6 +70,8 @@ JOURNAL_SEGMENT: Final = "raxol.journal.segment"
 JOURNAL_STAGE: Final = "raxol.journal.stage"
 DAMAGE_CAUSE: Final = "raxol.journal.damage.cause"
 CHECKPOINT_OP: Final = "raxol.checkpoint.op"
+TRACE_ID: Final = "raxol.trace_id"
+SPAN_ID: Final = "raxol.span_id"
 
 # Span events and their attributes
 EVENT_EXCEPTION: Final = "exception"
@@ -127,10 +129,11 @@ OVERFLOW: Final = "other"
 # A journal does not say of what modality its tokens were.
 MODALITY_UNKNOWN: Final = "unknown"
 USAGE_TYPES: Final = ("input", "output")
-# The handlers of signals, and the instruments, which are none: what goes wrong in each is counted under its name.
+# The handlers of signals, and instruments and tracing, which are none: what goes wrong in each is counted under its name.
 METRICS_HANDLER: Final = "raxol_otel.metrics"
 LOG_EVENTS_HANDLER: Final = "raxol_otel.log_events"
 INSTRUMENTS_HANDLER: Final = "raxol_otel.instruments"
+TRACING_HANDLER: Final = "raxol_otel.tracing"
 
 SIGNALS: Final = (
     SignalEntry(

@@ -24,10 +24,12 @@ class Point:
 
     def __init__(self, number: int, do: Callable[[], object]) -> None:
         self.number, self.do, self.where = number, do, ""
+        # Held here too: Python drops it when it raises, and 3.11 was seen, rarely, to call an object freed meanwhile.
+        self._looks = self._look
 
     def run(self, call: Callable[[], object]) -> None:
         """Make the call."""
-        sys.setprofile(self._look)
+        sys.setprofile(self._looks)
         try:
             call()
         finally:

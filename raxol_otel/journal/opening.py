@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -116,27 +116,27 @@ def _open(directory: Path, wanted: Description, options: WriterOptions, files: F
     chained = chained or wanted.chain
     walk = Walk(directory)
     feed = feed_for(directory, meta or {})
-    damage = _damage(walk, feed)
-    if damage is not None:
+    with ExitStack() as unless_opened:
         if feed is not None:
-            feed.close()
-        return Writer(
-            directory, options, files, lock=lock, chained=chained, damage=damage, offset_before=_offset_before(walk)
-        )
-    sweep_temporaries(files, directory)
-    if wanted.private:
-        _tighten(directory)
-    if not has_meta and not has_records:
-        _describe(directory, wanted, options, files)
-    segment = _prepare(directory, walk, options, files, chained=chained)
-    output = Output(files, directory / JOURNAL, segment, cap=options.segment_cap, mode=options.file_mode)
+            unless_opened.callback(feed.close)
+        damage = _damage(walk, feed)
+        if damage is not None:
+            before = _offset_before(walk)
+            return Writer(directory, options, files, lock=lock, chained=chained, damage=damage, offset_before=before)
+        sweep_temporaries(files, directory)
+        if wanted.private:
+            _tighten(directory)
+        if not has_meta and not has_records:
+            _describe(directory, wanted, options, files)
+        segment = _prepare(directory, walk, options, files, chained=chained)
+        unless_opened.pop_all()
     writer = Writer(
         directory,
         options,
         files,
         lock=lock,
         chained=chained,
-        output=output,
+        output=Output(files, directory / JOURNAL, segment, cap=options.segment_cap, mode=options.file_mode),
         feed=feed,
         offset_before=_offset_before(walk),
     )
@@ -194,8 +194,8 @@ def _describe(directory: Path, wanted: Description, options: WriterOptions, file
 def _prepare(directory: Path, walk: Walk, options: WriterOptions, files: Files, *, chained: bool) -> Segment:
     """Repair the torn tail, make what is missing, and open the segment that is appended to, everything durable."""
     folder = directory / JOURNAL
-    if walk.torn is not None and not cut_torn_tail(walk.torn):
-        message = f"{directory.name}: cannot cut the torn tail of {walk.torn.path}: it may not be written"
+    if not cut_torn_tail(walk):
+        message = f"{directory.name}: cannot cut the torn tail: its segment may not be written"
         raise WriteFailed(message, stage="append", reason="eacces")
     if walk.torn is not None:
         meter.torn_repaired()

@@ -25,9 +25,10 @@ from raxol_otel.errors import JournalDamaged, NotChained, WriteFailed
 from raxol_otel.journal import chain, codec, layout
 from raxol_otel.journal.blocks import Block, blocks, has_content
 from raxol_otel.journal.damage import Damage, id_cause, unreadable_cause
+from raxol_otel.journal.failure import reason_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     Record = dict[str, Any]
 
@@ -67,8 +68,8 @@ class Walk:
 
     `last_id` is the last good record's offset (None: none yet). `head_offset` and `head_hash` are HEAD's anchor, taken
     before the segments; they only count in a chained journal. `is_sealed`: the first record carries a chain's hashes.
-    `torn` is the unterminated tail. A `quiet` walk neither logs nor publishes damage: it is for whoever reads the
-    journal again at once.
+    `torn` is the unterminated tail; `unterminated` the last record, where it is the rest of an earlier segment. A
+    `quiet` walk neither logs nor publishes damage: it is for whoever reads the journal again at once.
     """
 
     directory: Path
@@ -82,6 +83,7 @@ class Walk:
     is_sealed: bool = False
     bytes_read: int = 0
     torn: Block | None = None
+    unterminated: Block | None = None
     damage: Damage | None = None
     meta: dict[str, Any] = field(default_factory=dict[str, Any])
 
@@ -162,31 +164,51 @@ def resume_scan(directory: str | os.PathLike[str]) -> Scan:
     """
     walk = Walk(Path(directory))
     found = _collect(walk)
-    if walk.torn is not None:
-        cut_torn_tail(walk.torn)
+    cut_torn_tail(walk)
     return found
 
 
-def cut_torn_tail(torn: Block) -> bool:
-    """Cut what a walk found torn, and sync; whether that was possible. Raises `WriteFailed`; see `resume_scan`."""
+def cut_torn_tail(walk: Walk) -> bool:
+    """Cut what a finished walk found torn, and sync; False where that may not be done. See `resume_scan`.
+
+    The record before it may be the unterminated rest of an earlier segment: without the torn line it would be the
+    torn one. So that gets its newline first. Raises `WriteFailed`.
+    """
+    if walk.torn is None:
+        return True
+    if walk.unterminated is not None and not _repair(walk.unterminated, _terminate, "terminate the last record"):
+        return False
+    return _repair(walk.torn, _cut, "cut the torn tail")
+
+
+def _repair(block: Block, repair: Callable[[int, Block], None], what: str) -> bool:
+    """Change the end of a segment, if it is still as it was read."""
     try:
-        descriptor = os.open(torn.path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(block.path, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in _READ_ONLY_ERRORS:
             return False
-        message = f"cannot open {torn.path} to cut its torn tail: {error.strerror}"
-        raise WriteFailed(message) from error
+        message = f"cannot open {block.path} to {what}: {error.strerror}"
+        raise WriteFailed(message, reason=reason_of(error)) from error
     try:
-        if os.fstat(descriptor).st_size != torn.byte + torn.size:
+        if os.fstat(descriptor).st_size != block.byte + block.size:
             return False
-        os.ftruncate(descriptor, torn.byte)
+        repair(descriptor, block)
         os.fdatasync(descriptor)
     except OSError as error:
-        message = f"cannot cut the torn tail of {torn.path}: {error.strerror}"
-        raise WriteFailed(message) from error
+        message = f"cannot {what} of {block.path}: {error.strerror}"
+        raise WriteFailed(message, reason=reason_of(error)) from error
     finally:
         os.close(descriptor)
     return True
+
+
+def _cut(descriptor: int, torn: Block) -> None:
+    os.ftruncate(descriptor, torn.byte)
+
+
+def _terminate(descriptor: int, record: Block) -> None:
+    os.pwrite(descriptor, b"\n", record.byte + record.size)
 
 
 def read_batches(walk: Walk) -> Iterator[list[Record]]:
@@ -204,6 +226,7 @@ def read_batches(walk: Walk) -> Iterator[list[Record]]:
             good, damage = _records_of(walk, block)
             walk.bytes_read += block.size
             if good:
+                walk.unterminated = None if block.terminated else block
                 if not walk.records:
                     walk.is_sealed = "hash" in good[0] and "prev_hash" in good[0]
                 walk.records += len(good)

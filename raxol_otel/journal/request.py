@@ -23,9 +23,11 @@ __all__ = ["Append", "joined"]
 class Append(Request):
     """One call of `append`, and what became of it."""
 
-    __slots__ = ("context", "error", "events", "failures", "is_wanted", "offsets", "records", "sync_error")
+    __slots__ = ("context", "error", "events", "failures", "feed", "is_wanted", "offsets", "records", "sync_error")
 
-    def __init__(self, events: Sequence[Mapping[str, Any] | Event], *, is_wanted: bool) -> None:
+    def __init__(
+        self, events: Sequence[Mapping[str, Any] | Event], feed: Feed | None = None, *, is_wanted: bool
+    ) -> None:
         self.events = events
         # Whether a sync is wanted before the call returns.
         self.is_wanted = is_wanted
@@ -34,11 +36,14 @@ class Append(Request):
         self.error: BaseException | None = None
         self.sync_error: OSError | None = None
         # For whoever follows the journal: what the appending thread knew, and what was written.
-        self.context: Any = None
-        self.records: list[dict[str, Any]] = []
+        self.feed = feed
+        if feed is not None:
+            self.context: Any = feed.context(events)
+            self.records: list[dict[str, Any]] = []
 
-    def stamp_for(self, feed: Feed | None) -> Callable[[dict[str, Any]], None] | None:
+    def stamp_for(self) -> Callable[[dict[str, Any]], None] | None:
         """What each record goes through before it is encoded."""
+        feed = self.feed
         if feed is None:
             return None
         self.records = []
@@ -49,10 +54,13 @@ class Append(Request):
 
         return stamp
 
+    def tell(self) -> None:
+        """Under the writer's lock: the records were written."""
+        if self.feed is not None:
+            self.feed.put(self.records)
 
-def joined(
-    requests: Sequence[Append], end: End, schema_version: str, feed: Feed | None
-) -> tuple[bytes, int, str | None]:
+
+def joined(requests: Sequence[Append], end: End, schema_version: str) -> tuple[bytes, int, str | None]:
     """The lines of all requests after `end`, the last one's offset and its hash; each request is given its offsets.
 
     Raises `EncodeError` for any of them.
@@ -62,7 +70,7 @@ def joined(
     for request in requests:
         first = last + 1
         data, types, tip = encode_events(
-            request.events, first, schema_version=schema_version, tip=tip, stamp=request.stamp_for(feed)
+            request.events, first, schema_version=schema_version, tip=tip, stamp=request.stamp_for()
         )
         lines.append(data)
         last += len(types)

@@ -290,8 +290,10 @@ def follow(factory: Factory) -> None:
     """Have a tap of this factory follow each journal of this process, those that are open and those opened later."""
     tap.install(factory)
     for writer in _open_writers():
+        if writer.damage is not None:
+            continue
         feed = tap.feed_for(writer.directory, read_meta(writer.directory) or {})
-        if feed is None or writer.damage is not None:
+        if feed is None:
             continue
         # What is there first, without holding the writer up; then, with it held, only what came meanwhile.
         records = Records(writer)
@@ -306,7 +308,8 @@ def unfollow(factory: Factory) -> None:
     """Follow no journal any more."""
     tap.uninstall(factory)
     for writer in _open_writers():
-        feed, writer.feed = writer.feed, None
+        with writer.locked():
+            feed, writer.feed = writer.feed, None
         if feed is not None:
             feed.close()
 

@@ -139,9 +139,7 @@ class Writer:
         if self._is_closed or os.getpid() != self._pid:
             self.check_usable()
         # `None` where others are at it: their sync, or the ceiling, serves this one too.
-        request = Append(events, is_wanted=sync or (sync is None and not self._group.is_busy))
-        if self.feed is not None:
-            request.context = self.feed.context(events)
+        request = Append(events, self.feed, is_wanted=sync or (sync is None and not self._group.is_busy))
         try:
             if not request.is_wanted or check is not None or threading.get_ident() == self._main_thread:
                 self._durability.advance(request.failures, is_appending=self._is_appending)
@@ -155,8 +153,8 @@ class Writer:
                 self.close()
         if request.failures:
             publish_failures(self.session_id, request.failures)
-        if self.feed is not None:
-            self.feed.drain()
+        if request.feed is not None:
+            request.feed.drain()
         if request.error is not None:
             raise request.error
         if sync and request.sync_error is not None:
@@ -189,9 +187,10 @@ class Writer:
             return False
         self._is_appending = True
         try:
-            is_done = output.append_within(*joined(requests, output.end, self.options.schema_version, self.feed))
-            if is_done and self.feed is not None:
-                self.feed.put([record for request in requests for record in request.records])
+            is_done = output.append_within(*joined(requests, output.end, self.options.schema_version))
+            if is_done:
+                for request in requests:
+                    request.tell()
         except Exception:  # noqa: BLE001 - whose trouble it is shows when each is looked at
             return False
         finally:
@@ -236,7 +235,7 @@ class Writer:
                 raise write_failed(self.session_id, what, "datasync", why) from why
         end = output.end
         first = end.offset + 1
-        schema_version, stamp = self.options.schema_version, request.stamp_for(self.feed)
+        schema_version, stamp = self.options.schema_version, request.stamp_for()
         data, types, tip = encode_events(
             request.events, first, schema_version=schema_version, tip=end.tip_hash, stamp=stamp
         )
@@ -250,8 +249,7 @@ class Writer:
             raise write_failed(self.session_id, "nothing was appended", "append", error) from error
         self._has_append_failed = False
         request.offsets = range(first, first + len(types))
-        if self.feed is not None:
-            self.feed.put(request.records)
+        request.tell()
         if is_full:
             self._rotate(output, request.failures)
         return types

@@ -55,7 +55,8 @@ class TurnFold:
     """The fold of one session's records, in the order of the journal.
 
     `created_at` is meta.json's, for records without a usable `ts`. `select` says for each turn that opens, by its id
-    and its start in nanoseconds since the epoch, whether its spans are wanted.
+    and its start in nanoseconds since the epoch, whether its spans are wanted. `on_open` is told of each turn that
+    opens, observed ones too, and of the record that opened it.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class TurnFold:
         created_at: Any = None,
         config: FoldConfig | None = None,
         select: Callable[[str, int], bool] | None = None,
+        on_open: Callable[[Turn, Mapping[str, Any]], object] | None = None,
     ) -> None:
         self.session_id = session_id
         self.config = config or FoldConfig()
@@ -78,9 +80,10 @@ class TurnFold:
         self._current: Turn | None = None
         self._offset = 0
         self._select = select
+        self._on_open = on_open
         self._out: list[Span] = []
         self._unwanted: list[Span] = []
-        self._observed = ObservedFold(self.config, self._out, self.counts, self._ids, select)
+        self._observed = ObservedFold(self.config, self._out, self.counts, self._ids, select, on_open)
         self._boundaries = {
             "turn_completed": self._turn_completed,
             "turn_canceled": self._turn_canceled,
@@ -227,9 +230,12 @@ class TurnFold:
             return None
         self._ids.add(ids.span_id)
         if kind == "turn_started":
-            return self._turn_started(record, key, offset, now, session_id, ids)
-        turn = self._opened(key, offset, now, session_id, ids)
-        turn.synthesized = True
+            turn = self._turn_started(record, key, offset, now, session_id, ids)
+        else:
+            turn = self._opened(key, offset, now, session_id, ids)
+            turn.synthesized = True
+        if self._on_open is not None:
+            self._on_open(turn, record)
         return turn
 
     def _turn_started(  # noqa: PLR0917 - once a turn

@@ -40,6 +40,7 @@ class ObservedFold:
         counts: Counts,
         ids: Recent[str],
         select: Callable[[str, int], bool] | None = None,
+        on_open: Callable[[Turn, Mapping[str, Any]], object] | None = None,
     ) -> None:
         self._config = config
         self._out = out
@@ -47,6 +48,7 @@ class ObservedFold:
         self._ids = ids
         self._unwanted: list[Span] = []
         self._select = select
+        self._on_open = on_open
         self._open: dict[str, Turn] = {}
         self._finished: dict[str, set[str]] = {}
         self._last: dict[str, Link] = {}
@@ -71,6 +73,8 @@ class ObservedFold:
             self._end(branch, "incomplete")
             turn = self._opened(record, session_id, branch, offset, now, ids)
             turn.synthesized = step != "prompted"
+            if self._on_open is not None:
+                self._on_open(turn, record)
         elif offset <= turn.last_offset and offset in turn.child_offsets:
             self._counts.duplicate += 1
             return True

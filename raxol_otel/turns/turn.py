@@ -190,6 +190,15 @@ class Turn:
         if item_type in _TEXT_ITEMS and payload.get("role") != "user" and offset not in self.child_offsets:
             self.item(item_type, offset, start_ns, end_ns, {"item_id": payload.get("item_id")})
 
+    def beginning(self) -> Span:
+        """The turn's span as far as it is known while the turn is open; it ends where it starts."""
+        attributes = self._attributes("", None)
+        for key in (names.TURN_OUTCOME, names.LAST_OFFSET, names.PROVENANCE_TRUST):
+            attributes.pop(key, None)
+        if self.observed:
+            attributes[names.OBSERVED] = True
+        return self._whole(self.start_ns, attributes)
+
     def _attributes(self, outcome: str, error_type: str | None) -> Attributes:
         config = self.config
         session = values.clean(self.session_id)
@@ -232,6 +241,9 @@ class Turn:
             attributes[names.TURN_COST] = round(self.cost, 12)
         if self.content is not None:
             self.content.describe(attributes, outcome, self.config.content_chars_max)
+        return self._whole(end_ns, attributes, error=outcome == "error")
+
+    def _whole(self, end_ns: int, attributes: Attributes, *, error: bool = False) -> Span:
         agent = values.clean(self.config.agent_name or "")
         return Span(
             f"{names.SPAN_TURN} {agent}" if agent else names.SPAN_TURN,
@@ -244,7 +256,7 @@ class Turn:
             self.start_ns,
             _not_before(self.start_ns, end_ns, attributes),
             attributes,
-            outcome == "error",
+            error,
             self.events,
             () if self.link is None else (self.link,),
             self.dropped_events,
