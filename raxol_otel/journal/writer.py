@@ -189,6 +189,7 @@ class Writer:
         try:
             is_done = output.append_within(*joined(requests, output.end, self.options.schema_version))
             if is_done:
+                self._has_append_failed = False
                 for request in requests:
                     request.tell()
         except Exception:  # noqa: BLE001 - whose trouble it is shows when each is looked at
