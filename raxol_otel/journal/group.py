@@ -24,11 +24,12 @@ ROUND_MAX: Final = 1_024
 class Request:
     """Something to be done in a group, by the thread that made it or for it."""
 
-    __slots__ = ("is_done", "woken")
+    __slots__ = ("following", "is_done", "woken")
 
     # Made by the group: most requests never wait.
     woken: threading.Lock
     is_done: bool
+    following: Request | None
 
 
 R = TypeVar("R", bound=Request)
@@ -52,17 +53,20 @@ class Group(Generic[R]):
         request.woken = threading.Lock()
         request.woken.acquire()
         request.is_done = False
+        request.following = None
         self._queue.append(request)
         if not self._lead.acquire(blocking=False):
             request.woken.acquire()
             if request.is_done:
+                if request.following is not None:
+                    request.following.woken.release()
                 return
         try:
-            self._round()
+            self._round(request)
         finally:
             self._hand_on()
 
-    def _round(self) -> None:
+    def _round(self, own: R) -> None:
         queue = self._queue
         requests: list[R] = []
         while queue and len(requests) < ROUND_MAX:
@@ -70,9 +74,20 @@ class Group(Generic[R]):
         try:
             self._run(requests)
         finally:
-            for one in requests:
-                one.is_done = True
-                one.woken.release()
+            self._wake(requests, own)
+
+    def _wake(self, requests: list[R], own: R) -> None:
+        """Wake those whose requests are done: two, each of whom wakes the next but one, and so on.
+
+        All at once would only fight for the interpreter's lock.
+        """
+        others = [one for one in requests if one is not own]
+        for one, following in zip(others, others[2:], strict=False):
+            one.following = following
+        for one in requests:
+            one.is_done = True
+        for one in others[:2]:
+            one.woken.release()
 
     def _hand_on(self) -> None:
         """Give the lead to whoever waits first, or up."""

@@ -65,6 +65,19 @@ def joined(requests: Sequence[Append], end: End, schema_version: str) -> tuple[b
 
     Raises `EncodeError` for any of them.
     """
+    if any(request.feed is not None for request in requests):
+        return _joined_and_followed(requests, end, schema_version)
+    events = [event for request in requests for event in request.events]
+    data, types, tip = encode_events(events, end.offset + 1, schema_version=schema_version, tip=end.tip_hash)
+    last = end.offset
+    for request in requests:
+        first, last = last + 1, last + len(request.events)
+        request.offsets = range(first, last + 1)
+    return data, end.offset + len(types), tip
+
+
+def _joined_and_followed(requests: Sequence[Append], end: End, schema_version: str) -> tuple[bytes, int, str | None]:
+    """As `joined`; each request's records are stamped with what its own thread knew."""
     lines: list[bytes] = []
     last, tip = end.offset, end.tip_hash
     for request in requests:

@@ -142,7 +142,9 @@ class Journal:
         Raises `WriteFailed`: nothing was appended, or, with `sync=True` and `.offsets`, appended but not durably.
         Raises `Unencodable` and `FloatRefused`, naming the path, and `JournalDamaged`.
         """
-        return self._open().append([event], sync=sync)[0]
+        if self._is_closed:
+            self._open()
+        return self._writer.append([event], sync=sync)[0]
 
     def append_many(self, events: Iterable[Mapping[str, Any] | Event], *, sync: bool | None = None) -> list[int]:
         """Append all events or none, with one write; their offsets. Otherwise as `append`."""
