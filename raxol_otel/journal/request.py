@@ -37,9 +37,13 @@ class Append(Request):
         self.sync_error: OSError | None = None
         # For whoever follows the journal: what the appending thread knew, and what was written.
         self.feed = feed
-        if feed is not None:
-            self.context: Any = feed.context(events)
-            self.records: list[dict[str, Any]] = []
+        self.context: Any = None if feed is None else feed.context(events)
+        self.records: list[dict[str, Any]] = []
+
+    def follow(self, feed: Feed | None) -> None:
+        """Under the writer's lock: who follows now, which may have changed since the call began."""
+        if feed is not self.feed:
+            self.feed, self.context = feed, None
 
     def stamp_for(self) -> Callable[[dict[str, Any]], None] | None:
         """What each record goes through before it is encoded."""

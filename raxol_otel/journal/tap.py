@@ -114,17 +114,26 @@ class Feed:
         """Give what waits to the tap, unless another thread is at it, or this one further out."""
         while self._waiting and not self._is_draining and self._lock.acquire(blocking=False):
             try:
-                self._is_draining = True
-                records = [self._waiting.popleft() for _ in range(len(self._waiting))]
-                self._call(self.tap.appended, records)
+                self._give()
             finally:
-                self._is_draining = False
                 self._lock.release()
 
+    def _give(self) -> None:
+        """Under `_lock`: give what waits to the tap."""
+        if self._is_draining:
+            return
+        self._is_draining = True
+        try:
+            records = [self._waiting.popleft() for _ in range(len(self._waiting))]
+            self._call(self.tap.appended, records)
+        finally:
+            self._is_draining = False
+
     def close(self) -> None:
-        """The writer is closed."""
-        self.drain()
-        self._call(self.tap.closed)
+        """The writer is closed: whoever is at it is waited for, and nothing is left out."""
+        with self._lock:
+            self._give()
+            self._call(self.tap.closed)
 
     def abandon(self) -> None:
         """In a forked child: a thread that is not here may have been at it."""

@@ -187,6 +187,8 @@ class Writer:
             return False
         self._is_appending = True
         try:
+            for request in requests:
+                request.follow(self.feed)
             is_done = output.append_within(*joined(requests, output.end, self.options.schema_version))
             if is_done:
                 self._has_append_failed = False
@@ -200,6 +202,7 @@ class Writer:
 
     def _append(self, request: Append, check: Callable[[], object] | None = None) -> None:
         """Under `_lock`: write what is asked for, or say why not."""
+        request.follow(self.feed)
         try:
             if self._is_closed or self._is_appending or (self.output is not None and self.output.is_switching):
                 self._enter()
