@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from urllib.parse import quote
 
 from benchmarks.fuzz_bends import bend_checkpoint, bend_journal
 from benchmarks.fuzz_checkpoint import check_checkpoint
@@ -60,8 +61,8 @@ TARGETS: Final = {
 }
 
 
-class TooSlow(Exception):
-    """One input took longer than any should."""
+class TooSlow(BaseException):
+    """One input took longer than any should. No `except Exception` on the way swallows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ def _attempt(name: str, seed: int, iteration: int, folder: Path) -> Finding | No
         with _limited():
             case = case_of(name, seed, iteration)
             TARGETS[name].check(case, here)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is what is looked for
+    except (Exception, TooSlow) as error:  # noqa: BLE001 - whatever it is, it is what is looked for
         frames = traceback.extract_tb(error.__traceback__)
         where = [f"{Path(frame.filename).name}:{frame.name}" for frame in frames[-2:]]
         kind = f"{type(error).__name__} in {' > '.join(where)} ({frames[-1].line})"
@@ -165,8 +166,8 @@ def save(finding: Finding, directory: Path) -> Path:
     place = directory / f"{finding.target}-{finding.seed}-{finding.iteration}"
     place.mkdir(parents=True, exist_ok=True)
     (place / "why.txt").write_text(f"{finding.kind}\n\n{finding.trace}", errors="backslashreplace")
-    for number, (name, data) in enumerate(sorted(finding.case.items())):
-        (place / f"{number:02}-{name.replace('/', '_').encode('ascii', 'replace').decode()!r}").write_bytes(data)
+    for name, data in finding.case.items():
+        (place / quote(name, safe="")).write_bytes(data)
     return place
 
 

@@ -120,7 +120,7 @@ def _check_resume(session: Path, found: Scan, reading: naive_reader.Reading) -> 
     _check_same(resume_scan(session), found)
     after = photograph(session)
     assert before.keys() == after.keys()
-    changed = [name for name in before if before[name][1] != after[name][1]]
+    changed = sorted(name for name in before if before[name][1] != after[name][1])
     if not found.torn:
         assert not changed
         return

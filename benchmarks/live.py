@@ -69,7 +69,9 @@ def _turns() -> list[dict[str, Any]]:
             events.append(_event(number, turn, "turn_completed", final=True, usage={"input_tokens": 9}))
         else:
             kind = "item_started" if step % 2 else "item_completed"
-            events.append(_event(number, turn, kind, item_id=f"i{(step - 1) // 2}", item_type="message", role="assistant"))
+            events.append(
+                _event(number, turn, kind, item_id=f"i{(step - 1) // 2}", item_type="message", role="assistant")
+            )
     return events
 
 

@@ -105,7 +105,8 @@ RECORDED: Final = f"""### What is recorded when
   several).
 * `legacy=True` adds the two histograms of earlier conventions, for dashboards that still read them; there a turn is
   one operation, `{catalogue.SPAN_TURN}`.
-* What goes wrong is counted in `{catalogue.METRIC_HANDLER_ERRORS.name}` under `{catalogue.INSTRUMENTS_HANDLER}`.
+* What goes wrong is counted in `{catalogue.METRIC_HANDLER_ERRORS.name}` under `{catalogue.INSTRUMENTS_HANDLER}`;
+  of spans that are made while turns happen, and of their events, under `{catalogue.TRACING_HANDLER}`.
 * A forked child goes on from the parent's sums, which the SDK keeps: make the provider after forking, as the SDK's
   exporters ask for too. No thread of ours is inside the SDK at a fork. Its own reader may be, for the millisecond of
   a collection, and the SDK does not renew the locks of that.

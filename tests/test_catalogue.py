@@ -166,7 +166,7 @@ def test_the_reference_names_every_attribute() -> None:
     text = (ROOT / "docs" / "reference" / "spans.md").read_text(encoding="utf-8")
     others = {value for name, value in NAMES.items() if name.startswith(("SIGNAL_", "SCHEMA_", "GENAI_"))}
     others |= {catalogue.REPLAYED, catalogue.METRICS_HANDLER, catalogue.LOG_EVENTS_HANDLER}
-    others |= {catalogue.INSTRUMENTS_HANDLER, catalogue.MODALITY, catalogue.USAGE_TYPE}
+    others |= {catalogue.INSTRUMENTS_HANDLER, catalogue.TRACING_HANDLER, catalogue.MODALITY, catalogue.USAGE_TYPE}
     others |= {catalogue.JOURNAL_SEGMENT, catalogue.JOURNAL_STAGE, catalogue.DAMAGE_CAUSE, catalogue.CHECKPOINT_OP}
     made = make_telemetry.text()
     spans = {str(value) for value in NAMES.values() if isinstance(value, str)} - others

@@ -110,8 +110,8 @@ class Records:
 def _plain_records(path: Path) -> Iterator[Record]:
     """A segment's records as they stand. Raises `JournalUnreadable`."""
     for block in blocks(path):
-        # The unterminated rest of an earlier segment is a record like any other; a write in progress is none yet, or one
-        # that the caller leaves out.
+        # The unterminated rest of an earlier segment is a record like any other; a write in progress is none yet, or
+        # one that the caller leaves out.
         lines = [line if line.endswith(b"\n") else line + b"\n" for line in block.records()]
         if lines:
             yield from codec.decode_lines(lines)[0]

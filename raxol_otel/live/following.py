@@ -22,6 +22,7 @@ from opentelemetry.trace import (
 )
 
 from raxol_otel import catalogue as names
+from raxol_otel.contract import Event
 from raxol_otel.journal.layout import read_meta
 from raxol_otel.live.current import forget, outside
 from raxol_otel.live.tracing import NOWHERE
@@ -88,14 +89,14 @@ class JournalTap:
         self._contexts: dict[int, Context] = {}
         self._fresh: list[_Open] = []
         self._lock = threading.RLock()
-        self._is_begun = False
+        self._is_begun = self._is_closed = False
 
     # -- in the appending thread
 
     def context(self, events: Sequence[Any]) -> Context | None:
         """What a turn that begins here is part of."""
         for event in events:
-            kind = event.get("type") if type(event) is dict else getattr(event, "type", "turn_started")
+            kind = event.type if isinstance(event, Event) else values.as_mapping(event).get("type")
             if kind == "turn_started":
                 return outside(self.key, api_context.get_current()) or None
         return None
@@ -126,23 +127,32 @@ class JournalTap:
     def appended(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Tell of what was written."""
         with self._lock:
+            if self._is_closed:
+                return
             if not self._is_begun:
                 self._begin()
             spans = self._folded(records)
-            for one in self._fresh:
-                self._start(one)
-            self._fresh.clear()
+            if self._fresh:
+                for one in self._fresh:
+                    self._start(one)
+                self._fresh.clear()
             if self._contexts:
                 last = records[-1]["id"]
                 self._contexts = {offset: kept for offset, kept in self._contexts.items() if offset > last}
-            if self._open and any(record.get("type") in _SAID for record in records):
-                for one in list(self._open.values()):
-                    self._say(one, one.turn.events)
-            self._count(records, spans)
+            if self._open:
+                for record in records:
+                    if record.get("type") in _SAID:
+                        self._say_all()
+                        break
+            for span in spans:
+                self._finished(span)
+            if self._counting is not None:
+                self._counting.observe(records, ())
 
     def closed(self) -> None:
         """Nothing comes any more. Turns that are open stay so: whoever opens the journal next ends them."""
         with self._lock:
+            self._is_closed = True
             self._open.clear()
         forget(self)
 
@@ -198,21 +208,28 @@ class JournalTap:
             one.context = one.outer if one.span is None else set_span_in_context(one.span, one.outer)
         return one
 
-    def _export(self, span: Span) -> bool:
-        """Give a finished span to the tracer; says whether it is exported under its ids."""
-        tracing = self._sinks.tracing
-        if span.role != "turn":
+    def _finished(self, span: Span) -> None:
+        """Give a finished span to the tracer, and count it; an exemplar leads to it where it is exported."""
+        sinks = self._sinks
+        if span.role == "turn":
+            one = self._open.pop(span.span_id, None)
+            made = None if one is None else self._end(one, span)
+        else:
             parent = self._open.get(span.parent_id)
-            made = tracing.whole(span, NOWHERE if parent is None else self._start(parent).context)
-            return made is not None and span.role == "tool" and _is_exported(made, span)
-        one = self._open.pop(span.span_id, None)
-        if one is None:
-            return False
+            made = sinks.tracing.whole(span, NOWHERE if parent is None else self._start(parent).context)
+            if span.role == "item":  # nobody's metric
+                return
+        is_exported = made is not None and _is_exported(made, span)
+        sinks.instruments.observe_span(span, exemplar=is_exported)
+        if sinks.metrics is not None:
+            sinks.metrics.observe_span(span, exemplar=is_exported)
+
+    def _end(self, one: _Open, span: Span) -> LiveSpan | None:
         self._start(one)
         self._say(one, span.events)
         if one.span is not None:
-            tracing.end(one.span, span)
-        return one.span is not None and _is_exported(one.span, span)
+            self._sinks.tracing.end(one.span, span)
+        return one.span
 
     def _say(self, one: _Open, events: Sequence[SpanEvent]) -> None:
         if len(events) > one.said:
@@ -223,17 +240,9 @@ class JournalTap:
             self._sinks.events.emit(events[one.said :], common, self._start(one).context)
             one.said = len(events)
 
-    def _count(self, records: Sequence[Mapping[str, Any]], spans: Sequence[Span]) -> None:
-        """Export the spans, and count everything."""
-        metrics, instruments = self._sinks.metrics, self._sinks.instruments
-        for span in spans:
-            is_exported = self._export(span)
-            if span.role != "item":
-                instruments.observe_span(span, exemplar=is_exported)
-                if metrics is not None:
-                    metrics.observe_span(span, exemplar=is_exported)
-        if self._counting is not None:
-            self._counting.observe(records, ())
+    def _say_all(self) -> None:
+        for one in list(self._open.values()):
+            self._say(one, one.turn.events)
 
 
 def _opens(record: Mapping[str, Any]) -> bool:

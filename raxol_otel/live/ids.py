@@ -1,4 +1,4 @@
-"""Ids that are chosen, through the SDK's own tracer: a generator in front of the tracer's that knows what comes next."""
+"""Ids that are chosen, through the SDK's own tracer: a generator in front of its own that knows what comes next."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 __all__ = ["ChosenIds", "choose"]
 
 # What the next span of this thread or task is to be called.
-_next: Final[ContextVar[tuple[int, int] | None]] = ContextVar("raxol_otel_next_ids", default=None)
+_next: Final[ContextVar[tuple[int, int] | None]] = ContextVar("next_ids", default=None)
 
 
 def choose(ids: tuple[int, int] | None) -> None:

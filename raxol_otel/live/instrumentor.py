@@ -10,16 +10,18 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from prometheus_client import REGISTRY
+from opentelemetry._logs import get_logger_provider
+from opentelemetry.metrics import get_meter_provider
+from opentelemetry.trace import get_tracer_provider
 
 from raxol_otel.journal import store
 from raxol_otel.live import current
+from raxol_otel.live.ending import Ending
 from raxol_otel.live.following import JournalTap, Sinks
 from raxol_otel.live.instruments import TurnInstruments
 from raxol_otel.live.log_events import LogEvents
 from raxol_otel.live.tracing import Tracing
 from raxol_otel.live.turn_events import TurnEvents
-from raxol_otel.metrics import Metrics
 from raxol_otel.turns import FoldConfig
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from raxol_otel.live.base import PlainInstrumentor as _Base
+    from raxol_otel.metrics import Metrics
 else:
     try:
         from opentelemetry.instrumentation.instrumentor import BaseInstrumentor as _Base
@@ -87,11 +90,19 @@ class _Live:
             model=options.get("model"),
             capture_content=_captures(),
         )
+        tracer_provider = options.get("tracer_provider")
         meter_provider, logger_provider = options.get("meter_provider"), options.get("logger_provider")
+        self._ending = Ending(
+            lambda: (
+                tracer_provider or get_tracer_provider(),
+                meter_provider or get_meter_provider(),
+                logger_provider or get_logger_provider(),
+            )
+        )
         self._log_events = LogEvents(logger_provider)
         self._metrics = _metrics(options.get("registry"))
         self._sinks = Sinks(
-            tracing=Tracing(options.get("tracer_provider")),
+            tracing=Tracing(tracer_provider),
             events=TurnEvents(logger_provider),
             instruments=TurnInstruments(
                 meter_provider, legacy=bool(options.get("legacy")), agent_name=config.agent_name
@@ -106,9 +117,11 @@ class _Live:
         if self._metrics is not None:
             self._metrics.attach()
         store.follow(self._tap)
+        self._ending.register()
 
     def stop(self) -> None:
         """As if nothing had been."""
+        self._ending.unregister()
         store.unfollow(self._tap)
         self._log_events.detach()
         if self._metrics is not None:
@@ -131,6 +144,10 @@ def _captures() -> bool:
 
 def _metrics(registry: CollectorRegistry | None) -> Metrics | None:
     """Metrics in the registry, unless it has them already from somebody else."""
+    from prometheus_client import REGISTRY  # noqa: PLC0415 - who only wants log events does without
+
+    from raxol_otel.metrics import Metrics  # noqa: PLC0415 - as above
+
     try:
         return Metrics(registry or REGISTRY)
     except ValueError:

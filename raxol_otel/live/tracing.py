@@ -104,14 +104,14 @@ class Tracing:
         attributes = span.attributes
         if self._has_own_ids:
             attributes = attributes | {names.TRACE_ID: span.trace_id, names.SPAN_ID: span.span_id}
-        links = span.links and [
-            Link(SpanContext(int(link.trace_id, 16), int(link.span_id, 16), is_remote=False)) for link in span.links
-        ]
+        links: list[Link] | None = None
+        if span.links:
+            links = [
+                Link(SpanContext(int(link.trace_id, 16), int(link.span_id, 16), is_remote=False)) for link in span.links
+            ]
         choose((int(span.trace_id, 16), int(span.span_id, 16)))
         try:
-            return tracer.start_span(
-                span.name, context, attributes=attributes, links=links, start_time=span.start_ns
-            )
+            return tracer.start_span(span.name, context, attributes=attributes, links=links, start_time=span.start_ns)
         finally:
             choose(None)
 

@@ -33,7 +33,7 @@ _STATUSES: Final = {"pending": None, "in_progress": None, "completed": "ok", "fa
 class ObservedFold:
     """One session's observations. Finished spans are appended to `out`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - once a session
         self,
         config: FoldConfig,
         out: list[Span],
