@@ -129,7 +129,7 @@ OVERFLOW: Final = "other"
 # A journal does not say of what modality its tokens were.
 MODALITY_UNKNOWN: Final = "unknown"
 USAGE_TYPES: Final = ("input", "output")
-# The handlers of signals, and instruments and tracing, which are none: what goes wrong in each is counted under its name.
+# The handlers of signals; instruments and tracing are none, but what goes wrong in them is counted so, too.
 METRICS_HANDLER: Final = "raxol_otel.metrics"
 LOG_EVENTS_HANDLER: Final = "raxol_otel.log_events"
 INSTRUMENTS_HANDLER: Final = "raxol_otel.instruments"

@@ -103,7 +103,11 @@ class JournalTap:
 
     def stamp(self, record: dict[str, Any], context: Context | None) -> None:
         """Write down which span a turn begins in, unless the caller has said it."""
-        if record.get("type") != "turn_started" or context is None or not _opens(record):
+        if record.get("type") != "turn_started" or not _opens(record):
+            return
+        # What a write that failed has left under this offset.
+        self._contexts.pop(record["id"], None)
+        if context is None:
             return
         while len(self._contexts) >= _CONTEXTS_MAX:
             del self._contexts[next(iter(self._contexts))]

@@ -37,7 +37,8 @@ class ChosenIds:
 
     def is_trace_id_random(self) -> bool:
         """A chosen trace id is worked out, not random, though as evenly spread."""
-        return _next.get() is None and bool(self.inner.is_trace_id_random())
+        ask = getattr(self.inner, "is_trace_id_random", None)
+        return _next.get() is None and ask is not None and bool(ask())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)

@@ -8,7 +8,7 @@ The same fold serves live tracing and replay, so both give the same ids, names, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from raxol_otel import catalogue as names
 from raxol_otel.journal.tip import CONVERSATIONAL_TYPES, branch_of
@@ -360,12 +360,16 @@ def _is_plain_item(record: Mapping[str, Any], turn: Turn) -> bool:
             and type(offset) is int
             and turn.last_offset < offset < _INT64
             and type(record["payload"]) is dict
-            and "provenance" not in record
+            and ("provenance" not in record or _is_untainted(record["provenance"]))
             and "branch_id" not in record
             and "kind" not in record
         )
     except KeyError:
         return False
+
+
+def _is_untainted(provenance: Any) -> bool:
+    return type(provenance) is dict and cast("dict[str, Any]", provenance).get("trust") != "tainted"
 
 
 def fold(
