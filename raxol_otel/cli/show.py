@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         if health.damage is not None:
             complain(
                 f"{found.name(directory)} is {health.damage}",
-                "raxol-otel verify PATH tells the damage; its records are not shown",
+                "raxol-otel salvage PATH NEW writes the records before the damage as a new journal",
             )
             return EXIT_DAMAGE
         _print(directory, options)

@@ -133,8 +133,11 @@ def _play(folder: Path) -> None:
 
 def main() -> None:
     """Run it."""
-    if len(sys.argv) > 1:
-        _play(Path(sys.argv[1]))
+    arguments = sys.argv[1:]
+    if len(arguments) > 1 or any(argument.startswith("-") for argument in arguments):
+        sys.exit("usage: python -m raxol_otel.live.example [DIR]")
+    if arguments:
+        _play(Path(arguments[0]))
         return
     with tempfile.TemporaryDirectory(prefix="raxol-otel-example-") as folder:
         _play(Path(folder))
