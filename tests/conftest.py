@@ -57,6 +57,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("oracle_verdict", cases)
 
 
+# Files whose tests fork thousands of children. A fork copies the page tables of everything that the process holds by then:
+# at the end of a run it takes ten times as long as at its beginning.
+FORKING: Final = ("test_writer_crash.py", "test_writer_endings.py", "test_lock_races.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the tests that fork most come first."""
+    items.sort(key=lambda item: item.path.name not in FORKING)
+
+
 def json_values(*, floats: bool) -> st.SearchStrategy[Any]:
     """JSON values of any shape: all text, what needs escapes in particular, integers of any size that is written."""
     scalars: list[st.SearchStrategy[Any]] = [

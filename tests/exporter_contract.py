@@ -343,7 +343,16 @@ def environment(*, measured: bool = True, **more: str) -> dict[str, str]:
 
     Unless `measured` is wanted, coverage stays out of it: it could not write where the child may not.
     """
-    ours = ("OTEL_", "PYTHON", "RAXOL_", "LC_", "LANG", "NO_COLOR", *(() if measured else ("COVERAGE_", "COV_")))
+    ours = (
+        "OTEL_",
+        "PYTHON",
+        "PYTEST_",
+        "RAXOL_",
+        "LC_",
+        "LANG",
+        "NO_COLOR",
+        *(() if measured else ("COVERAGE_", "COV_")),
+    )
     kept = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
     return {**kept, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C.UTF-8", **more}
 

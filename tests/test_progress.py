@@ -44,7 +44,7 @@ def on_terminal(*arguments: str, stdout: int | None = None) -> tuple[int, str]:
 
 def test_a_bar_is_shown_while_a_file_is_written(tmp_path: Path) -> None:
     """On a terminal, and gone at the end; the last line is the report."""
-    code, shown = on_terminal("replay", "golden", "--to", f"file:{tmp_path / 'out.jsonl'}")
+    code, shown = on_terminal("replay", "golden/tour", "--to", f"file:{tmp_path / 'out.jsonl'}")
     assert code == 0
     assert "replaying" in shown
     assert shown.rstrip().endswith(f"1 session to {tmp_path / 'out.jsonl'}")
@@ -52,7 +52,7 @@ def test_a_bar_is_shown_while_a_file_is_written(tmp_path: Path) -> None:
 
 def test_no_bar_over_the_tree() -> None:
     """Where the tree goes to the same terminal, nothing is drawn over it; it is in colour."""
-    code, shown = on_terminal("replay", "golden")
+    code, shown = on_terminal("replay", "golden/tour")
     assert code == 0
     assert "replaying" not in shown
     assert "\x1b[" in shown
@@ -63,7 +63,7 @@ def test_no_bar_without_a_terminal(tmp_path: Path) -> None:
     """In a pipe there is the report and nothing else."""
     out = tmp_path / "out.jsonl"
     done = subprocess.run(
-        [*COMMAND, "replay", "golden", "--to", f"file:{out}"], capture_output=True, text=True, cwd=ROOT, check=True
+        [*COMMAND, "replay", "golden/tour", "--to", f"file:{out}"], capture_output=True, text=True, cwd=ROOT, check=True
     )
     assert done.stderr == f"replayed 47 spans of 12 turns in 1 session to {out}\n"
     assert done.stdout == ""

@@ -52,7 +52,7 @@ def run_pytest(folder: Path, *arguments: str, path: str = "", **variables: str) 
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "--color=no", *arguments],
         cwd=folder,
-        env=environment(measured=True, PYTHONPATH=f"{ROOT}:{path}" if path else str(ROOT), **variables),
+        env=environment(measured=False, PYTHONPATH=f"{ROOT}:{path}" if path else str(ROOT), **variables),
         capture_output=True,
         text=True,
         timeout=SECONDS_MAX,
