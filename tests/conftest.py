@@ -57,8 +57,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("oracle_verdict", cases)
 
 
-# Files whose tests fork thousands of children. A fork copies the page tables of everything that the process holds by then:
-# at the end of a run it takes ten times as long as at its beginning.
+# Files whose tests fork thousands of children. A fork copies the page tables of all that the process holds by then: at
+# the end of a run it takes ten times as long as at its beginning.
 FORKING: Final = ("test_writer_crash.py", "test_writer_endings.py", "test_lock_races.py")
 
 
