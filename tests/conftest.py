@@ -59,7 +59,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 # Files whose tests fork thousands of children. A fork copies the page tables of all that the process holds by then: at
 # the end of a run it takes ten times as long as at its beginning.
-FORKING: Final = ("test_writer_crash.py", "test_writer_endings.py", "test_lock_races.py")
+FORKING: Final = ("test_writer_crash.py", "test_writer_interrupts.py", "test_writer_endings.py", "test_lock_races.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
