@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from raxol_otel import signals
 from raxol_otel.canonical import is_array, is_mapping, is_object
+from raxol_otel.catalogue import CHECKPOINT_REASONS
 from raxol_otel.errors import (
     BackendUnbound,
     InvalidTip,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["REASONS", "Backend", "restore", "set_backend", "write"]
 
-REASONS: Final = frozenset({"manual", "compaction", "auto"})
+REASONS: Final = CHECKPOINT_REASONS
 SNAPSHOT_BYTES_MAX: Final = 64 * 2**20
 # Containers in containers, the snapshot itself being the first.
 SNAPSHOT_DEPTH_MAX: Final = 64

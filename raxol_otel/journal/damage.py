@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from raxol_otel.canonical import is_object
+from raxol_otel.catalogue import DAMAGE_CAUSES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,22 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CAUSES", "Damage", "id_cause", "unreadable_cause"]
 
-# The closed set; the catalogue and the metrics use it as label values.
-CAUSES: Final = (
-    "unparsable",
-    "nul_run",
-    "spliced",
-    "invalid_utf8",
-    "not_object",
-    "id_missing",
-    "id_gap",
-    "id_repeated",
-    "chain_link",
-    "chain_hash",
-    "chain_bytes",
-    "below_head",
-    "head_hash",
-)
+CAUSES: Final = DAMAGE_CAUSES
 
 _NUL_RUN: Final = b"\0\0\0\0"
 # Explaining must stay cheap on a huge line of garbage: so many bytes are looked at again.

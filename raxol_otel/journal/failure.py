@@ -1,4 +1,4 @@
-"""An operation of the writer that failed: its closed sets of stages and reasons, and the signal that tells of it."""
+"""An operation of the writer that failed: the reason by its name in the catalogue, and the signal that tells of it."""
 
 from __future__ import annotations
 
@@ -7,36 +7,22 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from raxol_otel import signals
+from raxol_otel.catalogue import WRITE_REASONS
 from raxol_otel.errors import WriteFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["REASONS", "STAGES", "publish_failure", "publish_failures", "reason_of", "write_failed"]
+__all__ = ["publish_failure", "publish_failures", "reason_of", "write_failed"]
 
 _log = logging.getLogger("raxol_otel.journal")
-
-STAGES: Final = ("append", "datasync", "rotate", "head", "meta", "snapshot", "lock")
-_NAMED: Final = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EIO,
-    errno.EFBIG,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-    errno.EISDIR,
-    errno.ENOTDIR,
-    errno.ENOENT,
-    errno.EMFILE,
-    errno.ESTALE,
-)
-REASONS: Final = (*(errno.errorcode[number].lower() for number in _NAMED), "other")
+_REASONS: Final = frozenset(WRITE_REASONS)
 
 
 def reason_of(error: OSError) -> str:
     """The errno's name in lower case, `other` for those outside the closed set."""
-    return errno.errorcode[error.errno].lower() if error.errno in _NAMED else "other"
+    name = errno.errorcode.get(error.errno or 0, "").lower()
+    return name if name in _REASONS else "other"
 
 
 def publish_failure(session_id: str, stage: str, error: OSError) -> None:

@@ -70,7 +70,7 @@ class Files:
         os.fdatasync(descriptor)
 
     def sync_directory(self, path: Path) -> None:
-        """Make the names in a directory durable. File systems that cannot are not asked again."""
+        """Make the names in a directory durable. A file system that cannot is let be."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)

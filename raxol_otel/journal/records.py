@@ -39,10 +39,11 @@ class Records:
 
     def __iter__(self) -> Iterator[Record]:
         """The records, in order."""
-        for batch in self._batches():
+        for batch in self.batches():
             yield from batch
 
-    def _batches(self) -> Iterator[list[Record]]:
+    def batches(self) -> Iterator[list[Record]]:
+        """The records, in order, a few dozen at a time."""
         seen: int | None = None
         try:
             for batch in self._walk(quiet=True):
@@ -81,7 +82,7 @@ class Records:
     def since(self, offset: int | None) -> list[Record]:
         """Those from an offset on, all for None."""
         found: list[Record] = []
-        for batch in self._batches():
+        for batch in self.batches():
             if offset is None or batch[0]["id"] >= offset:
                 found += batch
             else:
@@ -103,7 +104,7 @@ class Records:
 
     def check(self) -> None:
         """Read them all, and keep none."""
-        for _ in self._batches():
+        for _ in self.batches():
             pass
 
 

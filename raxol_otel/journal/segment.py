@@ -1,4 +1,4 @@
-"""The segments a writer has open: the one it appends to, and older ones until they are durable.
+"""One segment file, as its writer has it open.
 
 The writer counts where its bytes end and writes there, so that what a failed, short or interrupted write left behind
 can be cut off before anything else is appended. It keeps what is not yet durable: after a failed sync the kernel may

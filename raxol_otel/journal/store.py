@@ -1,4 +1,4 @@
-"""Journals opened for writing: the handle, the registry that makes one writer of many handles, and salvage.
+"""Journals opened for writing: the handle, and the registry that makes one writer of many handles.
 
     with open_journal("session-1") as journal:
         journal.append({"type": "turn_started", "payload": {"prompt": "hi"}})
@@ -299,8 +299,8 @@ def follow(factory: Factory) -> None:
             continue
         # What is there first, without holding the writer up; then, with it held, only what came meanwhile.
         records = Records(writer)
-        for record in records:
-            feed.seen([record])
+        for batch in records.batches():
+            feed.seen(batch)
         with writer.locked():
             feed.seen(list(Records(writer).after(records.last_offset)))
             writer.feed = feed
