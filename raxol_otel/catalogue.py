@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from raxol_otel.catalogue_entries import Instrument, Label, Metric, SignalEntry
+from raxol_otel.catalogue_fleet import FLEET_METRICS
 
 GENAI_REVISION: Final = "0.1.0"
 SCHEMA_URL: Final = f"https://opentelemetry.io/schemas/gen-ai/{GENAI_REVISION}"
@@ -299,13 +300,15 @@ METRIC_TORN_REPAIRS: Final = Metric(
     "raxol_journal_torn_repairs_total", "counter", "Torn tails that writers cut off when they opened.", sources=_AGENT
 )
 
-METRICS: Final = (
+# What is counted of signals, records, turns and a writer; `METRICS` has those of the fleet exporter, too.
+PROCESS_METRICS: Final = (
     *(METRIC_DAMAGED, METRIC_WRITE_FAILED, METRIC_SURROGATE, METRIC_HANDLER_ERRORS),
     *(METRIC_TURNS, METRIC_TURN_DURATION, METRIC_ITERATIONS, METRIC_EVIDENCE, METRIC_LATE),
     *(METRIC_TOOL_CALLS, METRIC_TOOL_DURATION, METRIC_INPUT_TOKENS, METRIC_OUTPUT_TOKENS, METRIC_COST),
     *(METRIC_APPROVALS, METRIC_TAINTED, METRIC_ERRORS, METRIC_OBSERVED, METRIC_RECORDS, METRIC_UNKNOWN),
     *(METRIC_SYNC_DURATION, METRIC_UNSYNCED, METRIC_WRITER_FAILING, METRIC_TORN_REPAIRS),
 )
+METRICS: Final = (*PROCESS_METRICS, *FLEET_METRICS)
 
 # Instruments of OpenTelemetry: names, units and buckets of the pinned revision
 _CALLS: Final = tuple(2.0**step for step in range(8))

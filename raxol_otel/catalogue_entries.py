@@ -45,11 +45,14 @@ class Metric:
     buckets: tuple[float, ...] = ()
     pairs: tuple[tuple[str, ...], ...] = ()
     sources: tuple[str, ...] = SOURCES
+    # Without the label `source`: of a name that only one kind of process can have.
+    is_bare: bool = False
 
     @property
     def label_names(self) -> tuple[str, ...]:
         """The names of all labels, in order."""
-        return ("source", *(label.name for label in self.labels))
+        own = tuple(label.name for label in self.labels)
+        return own if self.is_bare else ("source", *own)
 
     @property
     def family(self) -> str:

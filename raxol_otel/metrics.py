@@ -178,7 +178,7 @@ class Metrics:
 
     def describe(self) -> Iterator[Samples]:
         """The families that a scrape may give: the registry refuses a second collector of the same."""
-        return (described(metric) for metric in names.METRICS if self._source in metric.sources)
+        return (described(metric) for metric in names.PROCESS_METRICS if self._source in metric.sources)
 
     def collect(self) -> Iterator[Samples]:
         """What a scrape gets."""

@@ -31,7 +31,7 @@ FOR_LATER: Final[dict[str, str]] = {}
 # What the catalogue itself is made of, and what tests and the reference walk.
 PARTS: Final = {
     *("GENAI_REVISION", "SIGNALS", "TURN_OUTCOMES", "TOOL_OUTCOMES", "EVIDENCE_STATUSES", "RECORD_TYPES"),
-    *("UNKNOWN_PARTS", "CACHE_PARTS", "OUTPUT_PARTS", "INSTRUMENTS"),
+    *("UNKNOWN_PARTS", "CACHE_PARTS", "OUTPUT_PARTS", "INSTRUMENTS", "METRICS", "FLEET_METRICS"),
 }
 
 
@@ -125,7 +125,9 @@ def test_names_are_told_apart() -> None:
     for name, value in NAMES.items():
         if isinstance(value, str):
             assert name in free or re.fullmatch(r"[a-z][a-z_]*(?:\.[a-z][a-z_]*)*", value), name
-        elif name not in {"INSTRUMENTS", "METRICS", "SIGNALS"} and not isinstance(value, Instrument | Label | Metric):
+        elif name not in {"FLEET_METRICS", "INSTRUMENTS", "METRICS", "PROCESS_METRICS", "SIGNALS"} and not isinstance(
+            value, Instrument | Label | Metric
+        ):
             assert all(re.fullmatch(r"[a-z][a-z0-9_]*", str(member)) for member in value), name
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from raxol_otel.catalogue_entries import Metric
 
-METRICS: Final = {metric.name: metric for metric in catalogue.METRICS}
+METRICS: Final = {metric.name: metric for metric in catalogue.PROCESS_METRICS}
 ENDINGS: Final = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
 
 
@@ -136,8 +136,8 @@ def everything(agent: Agent) -> None:
 def test_every_metric_of_the_catalogue_is_listed() -> None:
     """What is walked below is all there is."""
     listed = {value for name, value in vars(catalogue).items() if name.startswith("METRIC_")}
-    assert listed == set(catalogue.METRICS)
-    assert len(METRICS) == len(catalogue.METRICS)
+    assert listed == set(catalogue.PROCESS_METRICS)
+    assert len(METRICS) == len(catalogue.PROCESS_METRICS)
     assert EMITTERS.keys() == METRICS.keys()
 
 
@@ -158,7 +158,7 @@ def test_nothing_is_emitted_that_is_not_in_the_catalogue(source: str) -> None:
     agent.metrics.detach()
     signals.detach("test_metrics_catalogue")
     found = by_name(agent)
-    expected = {metric.family: metric for metric in catalogue.METRICS if source in metric.sources}
+    expected = {metric.family: metric for metric in catalogue.PROCESS_METRICS if source in metric.sources}
     assert found.keys() == expected.keys()
     for name, family in found.items():
         metric = expected[name]
@@ -178,7 +178,7 @@ def test_nothing_is_emitted_that_is_not_in_the_catalogue(source: str) -> None:
             assert len(said) <= label.limit + len(label.values)
 
 
-@pytest.mark.parametrize("metric", [metric for metric in catalogue.METRICS if metric.kind != "gauge"])
+@pytest.mark.parametrize("metric", [metric for metric in catalogue.PROCESS_METRICS if metric.kind != "gauge"])
 def test_every_label_set_that_can_occur_starts_at_0(metric: Metric) -> None:
     """A counter that is born at 1 never increases."""
     series = Agent().series()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 OWN: Final = 'raxol_telemetry_handler_errors_total{handler="raxol_otel.metrics"}'
 CLOSED: Final = {
     label.name: {*label.values, catalogue.OVERFLOW}
-    for metric in catalogue.METRICS
+    for metric in catalogue.PROCESS_METRICS
     for label in metric.labels
     if not label.limit and label.name not in {"outcome", "type"}
 }

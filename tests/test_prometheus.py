@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from raxol_otel.catalogue_entries import Metric
 
-OURS: Final = [metric for metric in catalogue.METRICS if "agent" in metric.sources]
+OURS: Final = [metric for metric in catalogue.PROCESS_METRICS if "agent" in metric.sources]
 # No `scrape_protocols`: this version does not know it, and asks for OpenMetrics first by itself.
 CONFIG: Final = """
 global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}
@@ -227,7 +227,7 @@ def prometheus_name(name: str) -> str:
 def test_the_two_paths_share_no_name() -> None:
     """No instrument's name, written for Prometheus, begins like a metric of ours, or the other way round."""
     instruments = [prometheus_name(entry.name) for entry in catalogue.INSTRUMENTS]
-    families = [metric.family for metric in catalogue.METRICS]
+    families = [metric.family for metric in catalogue.PROCESS_METRICS]
     assert "gen_ai_invoke_agent_duration" in instruments
     for one in instruments:
         assert not any(one.startswith(other) or other.startswith(one) for other in families)
@@ -245,7 +245,9 @@ def test_both_paths_in_one_registry() -> None:
     provider.shutdown()
     assert len(names) == len(set(names))
     theirs = {name for name in names if not name.startswith(("raxol_", "target"))}
-    assert {name for name in names if name.startswith("raxol_")} <= {metric.family for metric in catalogue.METRICS}
+    assert {name for name in names if name.startswith("raxol_")} <= {
+        metric.family for metric in catalogue.PROCESS_METRICS
+    }
     assert len(theirs) == len(catalogue.INSTRUMENTS)
     for entry in catalogue.INSTRUMENTS:
         assert any(name.startswith(prometheus_name(entry.name)) for name in theirs)
