@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from raxol_otel.turns.config import FoldConfig
 from raxol_otel.turns.counts import Counts
-from raxol_otel.turns.fold import FoldConfig, TurnFold, fold
+from raxol_otel.turns.fold import TurnFold
 from raxol_otel.turns.span import Link, Span, SpanEvent
+from raxol_otel.turns.state import OpenTurn
+from raxol_otel.turns.whole import fold
 
-__all__ = ["Counts", "FoldConfig", "Link", "Span", "SpanEvent", "TurnFold", "fold"]
+__all__ = ["Counts", "FoldConfig", "Link", "OpenTurn", "Span", "SpanEvent", "TurnFold", "fold"]

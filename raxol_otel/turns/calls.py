@@ -18,13 +18,13 @@ _Key = TypeVar("_Key")
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A tool call that has no result yet. `arguments` are kept only where content is captured."""
+    """A tool call that has no result yet. `arguments` are as they will be shown, where content is captured."""
 
     offset: int
     start_ns: int
     name: str | None
     call_id: str | None
-    arguments: Any = None
+    arguments: str | None = None
     events: list[SpanEvent] | None = None
     dropped_events: int = 0
 

@@ -66,10 +66,15 @@ class Content:
             attributes[names.OUTPUT_MESSAGES] = cut(_json([message]), limit, lost)
 
     @staticmethod
-    def describe_call(attributes: Attributes, arguments: Any, result: Any, limit: int) -> None:
-        """A call's arguments and result as JSON text."""
+    def shown(value: Any, limit: int) -> str | None:
+        """A call's arguments or result as JSON text, None when there are none."""
+        return None if value is None else cut(_json(value), limit)
+
+    @classmethod
+    def describe_call(cls, attributes: Attributes, arguments: str | None, result: Any, limit: int) -> None:
+        """A call's arguments, as they are shown, and its result."""
         if arguments is not None:
-            attributes[names.TOOL_ARGUMENTS] = cut(_json(arguments), limit)
+            attributes[names.TOOL_ARGUMENTS] = arguments
         if result is not None:
             attributes[names.TOOL_RESULT] = cut(_json(result), limit)
 

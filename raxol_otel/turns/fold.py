@@ -7,23 +7,26 @@ The same fold serves live tracing and replay, so both give the same ids, names, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from raxol_otel import catalogue as names
 from raxol_otel.journal.tip import CONVERSATIONAL_TYPES, branch_of
-from raxol_otel.turns import values
-from raxol_otel.turns.content import CONTENT_CHARS_MAX, Content
+from raxol_otel.turns import events, snapshot, values
+from raxol_otel.turns.config import FoldConfig
+from raxol_otel.turns.content import Content
 from raxol_otel.turns.counts import Counts
 from raxol_otel.turns.observed import ObservedFold
+from raxol_otel.turns.plain import ITEM_RECORDS, is_plain_item
+from raxol_otel.turns.quiet import Quiet
 from raxol_otel.turns.recent import Recent
-from raxol_otel.turns.span import Attributes, Link, Span
+from raxol_otel.turns.span import Link, Span
+from raxol_otel.turns.state import FoldState, OpenTurn
 from raxol_otel.turns.turn import Turn, TurnIds, turn_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["CLOSED_TURNS_MAX", "OPEN_TURNS_MAX", "FoldConfig", "TurnFold", "fold"]
+__all__ = ["CLOSED_TURNS_MAX", "OPEN_TURNS_MAX", "FoldConfig", "TurnFold"]
 
 # How many closed turns a fold remembers, to tell a late record from a new turn. Bounds the memory of a long journal.
 CLOSED_TURNS_MAX: Final = 16_384
@@ -32,23 +35,9 @@ OPEN_TURNS_MAX: Final = 1_024
 # How many branches' last turns are remembered for links.
 BRANCHES_MAX: Final = 4_096
 
-_LOOP_TYPES: Final = CONVERSATIONAL_TYPES | names.QUIET_TYPES | {"item_delta"}
-_ITEM_RECORDS: Final = ("item_started", "item_completed")
 _OFFSET_BITS_MAX: Final = 3_400
-_INT64: Final = 2**63
 _MICROSECONDS_MIN: Final = values.MICROSECONDS_MIN
 _MICROSECONDS_MAX: Final = values.MICROSECONDS_MAX
-
-
-@dataclass(frozen=True, slots=True)
-class FoldConfig:
-    """What the records do not say. `content_chars_max` bounds one content attribute, in characters."""
-
-    agent_name: str | None = None
-    provider_name: str | None = None
-    model: str | None = None
-    capture_content: bool = False
-    content_chars_max: int = CONTENT_CHARS_MAX
 
 
 class TurnFold:
@@ -56,7 +45,9 @@ class TurnFold:
 
     `created_at` is meta.json's, for records without a usable `ts`. `select` says for each turn that opens, by its id
     and its start in nanoseconds since the epoch, whether its spans are wanted. `on_open` is told of each turn that
-    opens, observed ones too, and of the record that opened it.
+    opens, observed ones too, and of the record that opened it. `closed_turns_max`: how many closed turns are
+    remembered. `quiet`: no spans and no `on_open` until `wake`, as little work as possible, and `counts` that leave out
+    some of `user`, `unfolded` and `unknown`, and the turn that is open until `wake` or `snapshot`.
     """
 
     def __init__(
@@ -67,29 +58,94 @@ class TurnFold:
         config: FoldConfig | None = None,
         select: Callable[[str, int], bool] | None = None,
         on_open: Callable[[Turn, Mapping[str, Any]], object] | None = None,
+        closed_turns_max: int | None = None,
+        quiet: bool = False,
     ) -> None:
         self.session_id = session_id
         self.config = config or FoldConfig()
         self.counts = Counts()
         self._now = values.time_ns(created_at) or 0
         self._open: dict[tuple[str, str], Turn] = {}
-        self._closed: Recent[tuple[str, str]] = Recent(CLOSED_TURNS_MAX)
+        self._closed: Recent[tuple[str, str]] = Recent(closed_turns_max or CLOSED_TURNS_MAX)
         # Span ids of the turns that were opened: a record that comes twice must not give one id to two spans.
-        self._ids: Recent[str] = Recent(CLOSED_TURNS_MAX)
+        self._ids: Recent[str] = Recent(self._closed.limit)
         self._last: dict[str, Link] = {}
         self._current: Turn | None = None
         self._offset = 0
+        # The highest offset that opened a turn of the loop.
+        self._top = 0
         self._select = select
         self._on_open = on_open
         self._out: list[Span] = []
-        self._unwanted: list[Span] = []
-        self._observed = ObservedFold(self.config, self._out, self.counts, self._ids, select, on_open)
+        # Where spans go; None while none are made.
+        self._sink = None if quiet else self._out
+        told = None if quiet else on_open
+        self._observed = ObservedFold(self.config, self._sink, self.counts, self._ids, select, told)
+        self._quiet = Quiet(self._state(), session_id, select, self._fold_for, self._make_room) if quiet else None
         self._boundaries = {
             "turn_completed": self._turn_completed,
             "turn_canceled": self._turn_canceled,
             "error": self._error,
             "approval_requested": self._approval,
         }
+
+    @classmethod
+    def restore(
+        cls,
+        data: bytes,
+        *,
+        session_id: str,
+        created_at: Any = None,
+        config: FoldConfig | None = None,
+        select: Callable[[str, int], bool] | None = None,
+        on_open: Callable[[Turn, Mapping[str, Any]], object] | None = None,
+        closed_turns_max: int | None = None,
+        quiet: bool = False,
+    ) -> Self:
+        """The fold that `snapshot` was taken of. `closed_turns_max`: None means as many as before.
+
+        The turns that are open are wanted as they were; `select` and `on_open` hear of later ones. Raises `ValueError`
+        for what is no snapshot, or one of another version, session or configuration.
+        """
+        fold = cls(session_id, created_at=created_at, config=config, select=select, on_open=on_open, quiet=quiet)
+        state = fold._state() if fold._quiet is None else fold._quiet.state
+        snapshot.load(data, state, fold.config, session_id, fold._sink, closed_turns_max)
+        fold._now, fold._offset, fold._top = state.now, state.offset, state.top
+        return fold
+
+    def snapshot(self) -> bytes:
+        """All that the fold keeps, for `restore`. Whether it is quiet is not kept."""
+        self._settle()
+        return snapshot.dump(self._state(), self.config, self.session_id)
+
+    def _state(self) -> FoldState:
+        observed = self._observed
+        now, offset, top = self._now, self._offset, max(self._top, observed.top)
+        return FoldState(now, offset, top, self._open, self._closed, self._ids, self._last, self.counts, observed.state)
+
+    def wake(self) -> None:
+        """From now on a quiet fold gives the spans of what finishes: open turns whole, of their items the rest."""
+        self._settle()
+        self._quiet, self._sink = None, self._out
+        self._observed.wake(self._out, self._on_open)
+        for turn in self._open.values():
+            turn.out = self._out if turn.wanted else None
+
+    def _settle(self) -> None:
+        if self._quiet is not None:
+            self._quiet.settle()
+
+    def _fold_for(self, state: FoldState, records: Sequence[Mapping[str, Any]]) -> None:
+        if len(self._last) > BRANCHES_MAX:
+            del self._last[next(iter(self._last))]
+        self._now, self._offset, self._top = state.now, state.offset, state.top
+        self._fold(records)
+        state.now, state.offset, state.top = self._now, self._offset, max(self._top, self._observed.top)
+
+    def _make_room(self) -> bool:
+        for other in [other for other in self._open if other[0] == "main"]:
+            self._end_unfinished(other)
+        return len(self._open) < OPEN_TURNS_MAX
 
     @property
     def open_turns(self) -> int:
@@ -98,8 +154,15 @@ class TurnFold:
 
     def open_span_ids(self) -> set[str]:
         """The span ids of the open turns, of those that are wanted."""
-        own = {turn.span_id for turn in self._open.values() if turn.out is self._out}
-        return own | self._observed.open_span_ids()
+        return {turn.span_id for turn in self._wanted()}
+
+    def open_turn_facts(self) -> list[OpenTurn]:
+        """When the open turns began and since when they wait, of those that are wanted; observed turns come last."""
+        return [OpenTurn(turn.start_ns, turn.waits_ns) for turn in self._wanted()]
+
+    def _wanted(self) -> list[Turn]:
+        self._settle()
+        return [turn for turn in (*self._open.values(), *self._observed.state.open.values()) if turn.wanted]
 
     @property
     def last_ns(self) -> int:
@@ -108,6 +171,8 @@ class TurnFold:
 
     def feed(self, record: Mapping[str, Any]) -> list[Span]:
         """Fold one record; the spans that it finished, children before their turn."""
+        if self._quiet is not None:
+            return self.feed_many([record])
         self.counts.records += 1
         self._one(record)
         return self._taken()
@@ -115,9 +180,17 @@ class TurnFold:
     def feed_many(self, records: Sequence[Mapping[str, Any]]) -> list[Span]:
         """Fold many records; the spans that they finished."""
         self.counts.records += len(records)
+        if self._quiet is None:
+            self._fold(records)
+        else:
+            self._quiet.feed(records)
+            self._now = self._quiet.state.now
+        return self._taken()
+
+    def _fold(self, records: Sequence[Mapping[str, Any]]) -> None:
         for record in records:
             turn = self._current
-            if turn is None or not _is_plain_item(record, turn):
+            if turn is None or not is_plain_item(record, turn):
                 self._one(record)
                 continue
             # What _one does, for an item's record of the turn that the last record belonged to: most records are.
@@ -129,14 +202,14 @@ class TurnFold:
             else:
                 counted = turn.item_completed(offset, now, record["payload"])
                 if counted is not None:
-                    self._count(counted)
-        return self._taken()
+                    self.counts.note_item(counted)
 
     def close(self, *, hold_open: bool = False) -> list[Span]:
         """The journal's end: the spans of the turns still open.
 
         `hold_open`: they may still be written to, so they are dropped without a span.
         """
+        self._settle()
         if hold_open:
             self._open.clear()
             self._current = None
@@ -149,7 +222,6 @@ class TurnFold:
     def _taken(self) -> list[Span]:
         spans = self._out[:]
         self._out.clear()
-        self._unwanted.clear()
         return spans
 
     def _one(self, record: Mapping[str, Any]) -> None:
@@ -188,7 +260,7 @@ class TurnFold:
         payload = record.get("payload")
         payload = values.as_mapping(payload)
         self._current = turn if branch == "main" else None
-        if kind in _ITEM_RECORDS:
+        if kind in ITEM_RECORDS:
             self._item(turn, kind, offset, now, payload)
         elif kind != "turn_started":
             self._boundaries[kind](turn, key, now, payload)
@@ -199,13 +271,7 @@ class TurnFold:
             return
         counted = turn.item_completed(offset, now, payload)
         if counted is not None:
-            self._count(counted)
-
-    def _count(self, what: str) -> None:
-        if what == "user":
-            self.counts.user += 1
-        else:
-            self.counts.unknown[what] += 1
+            self.counts.note_item(counted)
 
     # -- opening and closing
 
@@ -229,12 +295,13 @@ class TurnFold:
             self.counts.duplicate += 1
             return None
         self._ids.add(ids.span_id)
+        self._top = max(self._top, offset)
         if kind == "turn_started":
             turn = self._turn_started(record, key, offset, now, session_id, ids)
         else:
             turn = self._opened(key, offset, now, session_id, ids)
             turn.synthesized = True
-        if self._on_open is not None:
+        if self._on_open is not None and self._quiet is None:
             self._on_open(turn, record)
         return turn
 
@@ -258,11 +325,11 @@ class TurnFold:
         if len(self._open) >= OPEN_TURNS_MAX:
             self._end_unfinished(next(iter(self._open)))
         self._closed.discard(key)
-        turn = Turn(self.config, session_id, key[0], key[1], offset, now, *ids[:2], "", ids.prefix, self._out)
+        turn = Turn(self.config, session_id, key[0], key[1], offset, now, *ids[:2], "", ids.prefix, self._sink)
         if self._select is None or self._select(key[1], now):
             self.counts.turns += 1
         else:
-            turn.out = self._unwanted
+            turn.wanted, turn.out = False, None
         turn.link = self._last.pop(key[0], None)
         turn.last_offset = offset
         if self.config.capture_content:
@@ -295,19 +362,15 @@ class TurnFold:
         self._end(key, "canceled", now)
 
     def _error(self, turn: Turn, key: tuple[str, str], now: int, payload: Mapping[str, Any]) -> None:
+        turn.waits_ns = None
         name = values.error_name(payload.get("reason", payload.get("error")))
         turn.event(names.EVENT_EXCEPTION, now, {names.EXCEPTION_TYPE: name})
         if name != "unmapped_acp_update":
             self._end(key, "error", now, name)
 
     def _approval(self, turn: Turn, _key: tuple[str, str], now: int, payload: Mapping[str, Any]) -> None:
-        attributes: Attributes = {}
-        request_id = payload.get("request_id")
-        if request_id is not None:
-            attributes[names.APPROVAL_REQUEST_ID] = values.clean(values.text_of(request_id))
-        if "risk" in payload:
-            attributes[names.APPROVAL_RISK] = values.member(payload["risk"], names.APPROVAL_RISKS)
-        turn.event(names.EVENT_APPROVAL, now, attributes)
+        turn.waits_ns = now
+        turn.event(names.EVENT_APPROVAL, now, events.of_approval(payload))
 
     # -- everything else
 
@@ -320,70 +383,13 @@ class TurnFold:
                 self.counts.unfolded += 1
                 self.counts.unknown["type"] += 1
             return
-        counts = self.counts
-        counts.unfolded += 1
+        self.counts.note_unfolded(kind, family, record.get("type"))
         if kind == "checkpoint":
             self._checkpoint(record, now)
-        elif kind != "event":
-            counts.unknown["kind"] += 1
-        elif family == "loop":
-            known = record.get("type")
-            if type(known) is not str or known not in _LOOP_TYPES:
-                counts.unknown["type"] += 1
-        elif family != "meta":
-            counts.unknown["family"] += 1
 
     def _checkpoint(self, record: Mapping[str, Any], now: int) -> None:
         branch = branch_of(record)
         for key in reversed(self._open):
             if key[0] == branch:
-                attributes: Attributes = {}
-                tip_offset = record.get("tip_offset")
-                if type(tip_offset) is int:
-                    attributes[names.CHECKPOINT_TIP] = values.integer(tip_offset)
-                attributes[names.CHECKPOINT_REASON] = values.member(record.get("reason"), names.CHECKPOINT_REASONS)
-                self._open[key].event(names.EVENT_CHECKPOINT, now, attributes)
+                self._open[key].event(names.EVENT_CHECKPOINT, now, events.of_checkpoint(record))
                 return
-
-
-def _is_plain_item(record: Mapping[str, Any], turn: Turn) -> bool:
-    """Whether an item's record needs no second look: it belongs to this turn of the main branch and has nothing odd."""
-    try:
-        stored, offset = record["ts"], record["id"]
-        return (
-            record["turn_id"] == turn.turn_id
-            and record["type"] in _ITEM_RECORDS
-            and record["family"] == "loop"
-            and record["tier"] == "durable"
-            and type(stored) is int
-            and _MICROSECONDS_MIN <= stored < _MICROSECONDS_MAX
-            and type(offset) is int
-            and turn.last_offset < offset < _INT64
-            and type(record["payload"]) is dict
-            and ("provenance" not in record or _is_untainted(record["provenance"]))
-            and "branch_id" not in record
-            and "kind" not in record
-        )
-    except KeyError:
-        return False
-
-
-def _is_untainted(provenance: Any) -> bool:
-    return type(provenance) is dict and cast("dict[str, Any]", provenance).get("trust") != "tainted"
-
-
-def fold(
-    records: Iterable[Mapping[str, Any]],
-    session_id: str,
-    *,
-    created_at: Any = None,
-    config: FoldConfig | None = None,
-) -> Iterator[Span]:
-    """The finished spans of a session's records; turns still open at the end are closed.
-
-    `session_id` is the directory's name, for records that carry none.
-    """
-    state = TurnFold(session_id, created_at=created_at, config=config)
-    for record in records:
-        yield from state.feed(record)
-    yield from state.close()

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 from raxol_otel import catalogue as names
 from raxol_otel.turns import values
 from raxol_otel.turns.span import Attributes, Link, Span
+from raxol_otel.turns.state import ObservedState
 from raxol_otel.turns.turn import Turn, turn_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from raxol_otel.turns.config import FoldConfig
     from raxol_otel.turns.counts import Counts
-    from raxol_otel.turns.fold import FoldConfig
     from raxol_otel.turns.recent import Recent
     from raxol_otel.turns.turn import TurnIds
 
@@ -31,12 +32,12 @@ _STATUSES: Final = {"pending": None, "in_progress": None, "completed": "ok", "fa
 
 
 class ObservedFold:
-    """One session's observations. Finished spans are appended to `out`."""
+    """One session's observations. Finished spans are appended to `out`; None: none are made, until it is set."""
 
     def __init__(  # noqa: PLR0917 - once a session
         self,
         config: FoldConfig,
-        out: list[Span],
+        out: list[Span] | None,
         counts: Counts,
         ids: Recent[str],
         select: Callable[[str, int], bool] | None = None,
@@ -46,16 +47,24 @@ class ObservedFold:
         self._out = out
         self._counts = counts
         self._ids = ids
-        self._unwanted: list[Span] = []
         self._select = select
         self._on_open = on_open
         self._open: dict[str, Turn] = {}
         self._finished: dict[str, set[str]] = {}
         self._last: dict[str, Link] = {}
+        # The highest offset that opened a turn.
+        self.top = 0
 
-    def open_span_ids(self) -> set[str]:
-        """The span ids of the open observed turns, of those that are wanted."""
-        return {turn.span_id for turn in self._open.values() if turn.out is self._out}
+    @property
+    def state(self) -> ObservedState:
+        """What is kept between two observations."""
+        return ObservedState(self._open, self._finished, self._last)
+
+    def wake(self, out: list[Span], on_open: Callable[[Turn, Mapping[str, Any]], object] | None) -> None:
+        """From now on spans are made."""
+        self._out, self._on_open = out, on_open
+        for turn in self._open.values():
+            turn.out = out if turn.wanted else None
 
     def feed(self, record: Mapping[str, Any], session_id: str, branch: str, offset: int, now: int) -> bool:
         """Fold one observation; says whether its step was understood."""
@@ -70,6 +79,7 @@ class ObservedFold:
                 self._counts.duplicate += 1
                 return True
             self._ids.add(ids.span_id)
+            self.top = max(self.top, offset)
             self._end(branch, "incomplete")
             turn = self._opened(record, session_id, branch, offset, now, ids)
             turn.synthesized = step != "prompted"
@@ -109,7 +119,7 @@ class ObservedFold:
         if self._select is None or self._select(turn_id or "", now):
             self._counts.turns += 1
         else:
-            turn.out = self._unwanted
+            turn.wanted, turn.out = False, None
         turn.observed = True
         turn.link = self._last.pop(branch, None)
         self._last[branch] = Link(ids.trace_id, ids.span_id)
@@ -124,7 +134,6 @@ class ObservedFold:
         if turn is not None:
             del self._finished[branch]
             turn.close(outcome, turn.last_ns)
-            self._unwanted.clear()
 
     def _tool_call(self, turn: Turn, call: str, status: str, offset: int, now: int) -> None:
         finished = self._finished[turn.branch]

@@ -20,7 +20,7 @@ from raxol_otel.turns.usage import Usage
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from raxol_otel.turns.fold import FoldConfig
+    from raxol_otel.turns.config import FoldConfig
 
 __all__ = ["OPEN_ITEMS_MAX", "Turn", "TurnIds", "turn_ids"]
 
@@ -43,14 +43,17 @@ class Turn:
     span_id: str
     parent_id: str
     id_prefix: bytes
-    # Where the spans go: the fold's output, or nowhere for a turn that was not asked for.
-    out: list[Span]
+    # Where the spans go; None: none are made, since nobody asked for the turn or the fold is quiet.
+    out: list[Span] | None
+    wanted: bool = True
     synthesized: bool = False
     observed: bool = False
     ended_because: str | None = None
     link: Link | None = None
     tainted: bool = False
     last_type: str = ""
+    # When the approval was asked for that nothing has followed but words.
+    waits_ns: int | None = None
     last_ns: int = 0
     last_offset: int = 0
     iterations: int = 0
@@ -79,6 +82,7 @@ class Turn:
 
     def note_completed(self, payload: Mapping[str, Any]) -> None:
         """One provider call ended: count it and add its usage and cost."""
+        self.waits_ns = None
         self.iterations += 1
         self.closing = payload
         self.usage.add(payload.get("usage"))
@@ -134,9 +138,10 @@ class Turn:
 
     def called(self, offset: int, time_ns: int, payload: Mapping[str, Any]) -> None:
         """The model asked for a tool."""
+        self.waits_ns = None
         call = Call(offset, time_ns, name_of(payload), call_id_of(payload))
         if self.config.capture_content:
-            call.arguments = payload.get("arguments")
+            call.arguments = Content.shown(payload.get("arguments"), self.config.content_chars_max)
         self._seen(offset)
         self.tool_calls += 1
         self.calls.add(call)
@@ -145,6 +150,7 @@ class Turn:
 
     def answered(self, offset: int, time_ns: int, payload: Mapping[str, Any]) -> None:
         """A tool's result came: the span of its call, or of an orphan."""
+        self.waits_ns = None
         call = self.calls.match(payload)
         if call is not None:
             outcome = "error" if is_failure(payload) else "ok"
@@ -163,6 +169,8 @@ class Turn:
         self._seen(offset)
         if self.content is not None:
             self.content.say(item_type, payload.get("content"), self.config.content_chars_max)
+        if self.out is None:
+            return
         attributes: Attributes = {names.ITEM_TYPE: item_type}
         item_id = payload.get("item_id")
         if item_id is not None:
@@ -181,7 +189,8 @@ class Turn:
         for begun in self.started.values():
             self._unfinished(begun, last_ns)
             unknown += not _is_known(begun[2].get("item_type"))
-        self.out.append(self._span(outcome, end_ns, error_type))
+        if self.out is not None:
+            self.out.append(self._span(outcome, end_ns, error_type))
         return unknown
 
     def _unfinished(self, begun: _Started, end_ns: int) -> None:
@@ -273,6 +282,8 @@ class Turn:
             attributes[names.TURN_EVIDENCE_REASON] = values.member(rejected.get("reason"), names.EVIDENCE_REASONS)
 
     def _tool(self, call: Call, end_ns: int, outcome: str, result: Mapping[str, Any]) -> None:
+        if self.out is None:
+            return
         attributes: Attributes = {names.OPERATION_NAME: names.SPAN_TOOL, names.TOOL_OUTCOME: outcome}
         span_name: str = names.SPAN_TOOL
         if call.name is not None:
