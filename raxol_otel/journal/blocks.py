@@ -51,14 +51,15 @@ class Block:
         raise IndexError(index)
 
 
-def blocks(path: Path) -> Iterator[Block]:
+def blocks(path: Path, *, line: int = 1, byte: int = 0) -> Iterator[Block]:
     """The segment's lines, block by block; its unterminated rest, where there is one, comes last and alone.
 
-    Raises `JournalUnreadable`.
+    They begin at a `byte` that begins a line, with that `line`'s number. Raises `JournalUnreadable`.
     """
-    line, byte = 1, 0
     try:
         with open_regular(path, buffering=READ_BYTES) as file:
+            if byte:
+                file.seek(byte)
             while lines := file.readlines(READ_BYTES):
                 rest = [] if lines[-1].endswith(b"\n") else [lines.pop()]
                 for part in (lines, rest):

@@ -38,6 +38,7 @@ __all__ = [
     "open_regular",
     "read_head",
     "read_meta",
+    "segment_names",
     "segments",
 ]
 
@@ -91,14 +92,19 @@ def segments(directory: Path) -> list[Path]:
 
     Raises `JournalUnreadable` when the folder is there but cannot be listed.
     """
-    folder = directory / JOURNAL
+    return [directory / JOURNAL / name for name in segment_names(directory)]
+
+
+def segment_names(directory: Path) -> list[str]:
+    """As `segments`, the names alone. Raises `JournalUnreadable`."""
     try:
-        names = os.listdir(folder)
+        # As text here and below: of thousands of sessions the path objects would cost as much as the calls.
+        names = os.listdir(f"{directory}/{JOURNAL}")
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise unreadable(folder, error) from error
-    return [folder / name for name in sorted(names) if _SEGMENT.fullmatch(name)]
+        raise unreadable(directory / JOURNAL, error) from error
+    return sorted(filter(_SEGMENT.fullmatch, names))
 
 
 def unreadable(path: Path, error: OSError) -> JournalUnreadable:
@@ -112,20 +118,19 @@ def read_meta(directory: Path) -> Mapping[str, Any] | None:
     Raises `JournalUnreadable` on any error but its absence: a meta.json that cannot be read must never make a
     chained journal pass as an unchained one.
     """
-    path = directory / META
     try:
-        text = _read_small(path)
+        text = _read_small(f"{directory}/{META}")
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable(directory / META, error) from error
     return _as_object(text)
 
 
 def read_head(directory: Path) -> Mapping[str, Any] | None:
     """What HEAD says; None when it is absent, unreadable or not a JSON object: then there is no anchor."""
     try:
-        text = _read_small(directory / HEAD)
+        text = _read_small(f"{directory}/{HEAD}")
     except OSError:
         return None
     return _as_object(text)
@@ -136,7 +141,7 @@ def is_chained(meta: Mapping[str, Any] | None) -> bool:
     return meta is not None and meta.get("chain") is True
 
 
-def open_regular(path: Path, *, buffering: int = -1) -> BinaryIO:
+def open_regular(path: str | Path, *, buffering: int = -1) -> BinaryIO:
     """Open a regular file for reading, and nothing else: a pipe in its place would be waited for.
 
     Raises `OSError`.
@@ -155,7 +160,7 @@ def _regular(name: str, flags: int) -> int:
     raise OSError(errno.EINVAL, "not a regular file", name)
 
 
-def _read_small(path: Path) -> bytes:
+def _read_small(path: str) -> bytes:
     with open_regular(path) as file:
         # Not more at once than is there: a reader makes room for all that it is asked for.
         text = file.read(min(os.fstat(file.fileno()).st_size, SMALL_FILE_BYTES_MAX) + 1)

@@ -41,8 +41,10 @@ __all__ = [
     "last_offset",
     "publish_damage",
     "read_batches",
+    "records_of",
     "resume_scan",
     "scan",
+    "tail_damage",
     "verify",
 ]
 
@@ -100,7 +102,9 @@ class Walk:
     @property
     def session_id(self) -> str:
         """The name of the session directory."""
-        return Path(os.path.realpath(self.directory)).name
+        name = self.directory.name
+        # Only a link has another; finding the whole real path costs, with thousands of sessions.
+        return name if name not in {"", ".."} and not self.directory.is_symlink() else self.directory.resolve().name
 
 
 def iter_records(directory: str | os.PathLike[str]) -> Iterator[Record]:
@@ -223,7 +227,7 @@ def read_batches(walk: Walk) -> Iterator[list[Record]]:
             if not block.terminated and not any(has_content(later) for later in paths[index + 1 :]):
                 walk.torn = block
                 break
-            good, damage = _records_of(walk, block)
+            good, damage = records_of(walk, block)
             walk.bytes_read += block.size
             if good:
                 walk.unterminated = None if block.terminated else block
@@ -234,10 +238,13 @@ def read_batches(walk: Walk) -> Iterator[list[Record]]:
             if damage is not None:
                 raise _report(walk, damage)
     if walk.chained:
-        _check_tail(walk)
+        damage = tail_damage(walk)
+        if damage is not None:
+            walk.torn = None
+            raise _report(walk, damage)
 
 
-def _records_of(walk: Walk, block: Block) -> tuple[list[Record], Damage | None]:
+def records_of(walk: Walk, block: Block) -> tuple[list[Record], Damage | None]:
     """The good records at the start of a block, and the damage after them, if any. Moves the walk on."""
     lines = block.lines
     if b"\n" in lines or not block.terminated:
@@ -302,20 +309,20 @@ def _linked(
     return count, fault
 
 
-def _check_tail(walk: Walk) -> None:
-    """HEAD names an offset that is durable: fewer records than that, or a torn one, is damage."""
+def tail_damage(walk: Walk) -> Damage | None:
+    """Of a chained journal read to its end: HEAD names what is durable, so less than that, or a torn one, is damage."""
     last = walk.last_id or 0
     if walk.head_offset is None:
-        return
+        return None
     torn = walk.torn
     if torn is not None and last + 1 <= walk.head_offset:
-        walk.torn = None
         line, byte = torn.place(0)
         detail = f"the unterminated record {last + 1} is at or below HEAD's offset {walk.head_offset}"
-        raise _report(walk, Damage("below_head", torn.path, line, byte, last, detail))
+        return Damage("below_head", torn.path, line, byte, last, detail)
     if last < walk.head_offset:
         detail = f"HEAD names offset {walk.head_offset}, the last record is {last}"
-        raise _report(walk, _head_damage(walk, "below_head", detail))
+        return _head_damage(walk, "below_head", detail)
+    return None
 
 
 def _head_damage(walk: Walk, cause: str, detail: str) -> Damage:
