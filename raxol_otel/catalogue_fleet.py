@@ -33,7 +33,8 @@ METRIC_SESSIONS: Final = _gauge(
 )
 METRIC_BEHIND_HEAD: Final = _gauge(
     "raxol_journal_sessions_behind_head",
-    "Sessions whose HEAD names more records than there are: they read as healthy, but have lost their tail.",
+    "Sessions, not acknowledged, whose HEAD names more records than there are: they read as healthy, but have lost "
+    "their tail.",
 )
 METRIC_SESSION_DAMAGED: Final = _gauge(
     "raxol_journal_session_damaged",

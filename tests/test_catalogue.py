@@ -21,7 +21,7 @@ CATALOGUE: Final = "raxol_otel.catalogue"
 NAMES: Final[dict[str, Any]] = {
     name: value for name, value in vars(catalogue).items() if name.isupper() and name[0] != "_"
 }
-USERS: Final = {module: path for module, path in MODULES.items() if module != CATALOGUE}
+USERS: Final = {module: path for module, path in MODULES.items() if module not in {CATALOGUE, f"{CATALOGUE}_fleet"}}
 # A name of the telemetry: at least two words, in small letters, with dots.
 DOTTED: Final = re.compile(r"\b(?:gen_ai|raxol)\.[a-z]")
 # A name of a metric; the package's own begins like one.

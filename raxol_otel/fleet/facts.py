@@ -37,8 +37,10 @@ class FleetFacts:
     """The whole fleet after one look. `troubles` are the damaged, unreadable and truncated sessions, newest first.
 
     `states` and `writers` count sessions by their state and writers by theirs; `is_ready` once the first look is done,
-    until then `waiting_for` says what for. `looked_at` is when the look ended, in seconds since the epoch;
-    `troubles_omitted` are those beyond the bound of the list.
+    until then `waiting_for` says what for. Times are in seconds since the epoch: `looked_at` is when the look ended,
+    `oldest_turn_at` and `oldest_approval_at` since when the oldest is open or waited for, None when none is.
+    `named` are the damaged sessions told by name, with their cause; `omitted` those beyond the bound, `acknowledged`
+    those that an operator knows of. `troubles_omitted` are those beyond the bound of the list.
     """
 
     sessions_dir: str
@@ -50,7 +52,14 @@ class FleetFacts:
     writers: dict[str, int] = field(default_factory=dict[str, int])
     behind_head: int = 0
     size_bytes: int = 0
+    segments: int = 0
+    head_lag_records: int = 0
     open_turns: int = 0
+    oldest_turn_at: float | None = None
+    oldest_approval_at: float | None = None
     scan_errors: int = 0
+    named: tuple[tuple[str, str], ...] = ()
+    omitted: int = 0
+    acknowledged: int = 0
     troubles: tuple[SessionFacts, ...] = ()
     troubles_omitted: int = 0
