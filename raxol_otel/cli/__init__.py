@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from raxol_otel import __version__
-from raxol_otel.cli import demo, replay, salvage, show, verify
+from raxol_otel.cli import dashboards, demo, replay, salvage, serve, show, verify
 from raxol_otel.cli.common import EXIT_EXPORT, EXIT_USAGE, complain
 from raxol_otel.errors import ExportError, RaxolError
 
@@ -45,7 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"raxol-otel {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (replay, verify, show, salvage, demo):
+    for module in (replay, verify, show, salvage, serve, demo, dashboards):
         module.add_parser(commands)
     return parser
 

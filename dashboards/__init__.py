@@ -1,0 +1,1 @@
+"""Grafana boards, Prometheus rules and runbooks, as files: `importlib.resources.files("raxol_otel.dashboards")`."""
