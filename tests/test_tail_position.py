@@ -72,9 +72,9 @@ def test_a_position_may_hold_anything_that_a_journal_may(tmp_path: Path) -> None
 
 # A position, and what there is in its place.
 BENDS: Final[list[Bend]] = [
-    lambda _: [],
+    lambda _: [0],
     lambda _: "position",
-    lambda _: {},
+    lambda _: {"v": 1},
     lambda saved: saved | {"v": 2},
     lambda saved: saved | {"v": True},
     lambda saved: {key: value for key, value in saved.items() if key != "anchor"},
@@ -86,10 +86,10 @@ BENDS: Final[list[Bend]] = [
     lambda saved: saved | {"parts": [[5, *saved["parts"][0][1:]]]},
     lambda saved: saved | {"parts": [[*saved["parts"][0][:-1], 1]]},
     lambda saved: saved | {"parts": [[*saved["parts"][0][:3], 1.5, *saved["parts"][0][4:]]]},
-    lambda saved: saved | {"seen": []},
-    lambda saved: saved | {"seen": [[], ["000001.jsonl"], [], True, 0]},
-    lambda saved: saved | {"seen": [[[1, 2, 3]], [], [], True, 0]},
-    lambda saved: saved | {"seen": [[], [], [], 1, 0]},
+    lambda saved: saved | {"seen": [0]},
+    lambda saved: saved | {"seen": [(), ["000001.jsonl"], (), True, 0]},
+    lambda saved: saved | {"seen": [[[1, 2, 3]], (), (), True, 0]},
+    lambda saved: saved | {"seen": [(), (), (), 1, 0]},
     lambda saved: saved | {"anchor": ["1"]},
     lambda saved: saved | {"anchor": [1, None]},
     lambda saved: saved | {"anchor": ["one", None]},
@@ -102,7 +102,7 @@ BENDS: Final[list[Bend]] = [
     lambda saved: saved | {"torn": [None, 0]},
     lambda saved: saved | {"torn": 5},
     lambda saved: saved | {"more": None},
-    lambda saved: saved | {"damage": {}},
+    lambda saved: saved | {"damage": {"line": 1}},
     lambda saved: saved | {"damage": "yes"},
     lambda saved: saved | {"damage": saved["damage"] | {"line": "1"}},
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from raxol_otel.journal.layout import open_regular, unreadable
 
@@ -51,25 +52,36 @@ class Block:
         raise IndexError(index)
 
 
-def blocks(path: Path, *, line: int = 1, byte: int = 0) -> Iterator[Block]:
-    """The segment's lines, block by block; its unterminated rest, where there is one, comes last and alone.
+def blocks(path: Path, size: int = sys.maxsize) -> Iterator[Block]:
+    """The segment's lines, of its first `size` bytes, block by block; an unterminated rest comes last and alone.
 
-    They begin at a `byte` that begins a line, with that `line`'s number. Raises `JournalUnreadable`.
+    Raises `JournalUnreadable`.
     """
+    line, byte = 1, 0
     try:
         with open_regular(path, buffering=READ_BYTES) as file:
-            if byte:
-                file.seek(byte)
-            while lines := file.readlines(READ_BYTES):
+            while byte < size and (lines := _lines(file, size - byte)):
                 rest = [] if lines[-1].endswith(b"\n") else [lines.pop()]
                 for part in (lines, rest):
                     if part:
-                        size = sum(map(len, part))
-                        yield Block(path, part, line, byte, size)
+                        length = sum(map(len, part))
+                        yield Block(path, part, line, byte, length)
                         line += len(part)
-                        byte += size
+                        byte += length
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+def _lines(file: BinaryIO, left: int) -> list[bytes]:
+    """Some lines, of not more than so many bytes that are left."""
+    lines = file.readlines(min(READ_BYTES, left))
+    beyond = sum(map(len, lines)) - left
+    while beyond > 0:
+        last = lines.pop()
+        if beyond < len(last):
+            lines.append(last[:-beyond])
+        beyond -= len(last)
+    return lines
 
 
 def has_content(path: Path) -> bool:

@@ -221,10 +221,10 @@ def read_batches(walk: Walk) -> Iterator[list[Record]]:
     Raises `JournalDamaged` after the last good record; the damage is logged and published before that.
     """
     walk.open()
-    paths = layout.segments(walk.directory)
-    for index, path in enumerate(paths):
-        for block in blocks(path):
-            if not block.terminated and not any(has_content(later) for later in paths[index + 1 :]):
+    segments = _segments(walk.directory)
+    for index, (path, size) in enumerate(segments):
+        for block in blocks(path, size):
+            if not block.terminated and not any(size and has_content(later) for later, size in segments[index + 1 :]):
                 walk.torn = block
                 break
             good, damage = records_of(walk, block)
@@ -242,6 +242,19 @@ def read_batches(walk: Walk) -> Iterator[list[Record]]:
         if damage is not None:
             walk.torn = None
             raise _report(walk, damage)
+
+
+def _segments(directory: Path) -> list[tuple[Path, int]]:
+    """The segments and their sizes, of one moment: what a writer adds meanwhile is behind all of them."""
+    paths = layout.segments(directory)
+    sizes: list[int] = []
+    # The last one first: what an earlier one lacks when it is looked at can only have come after what a later one has.
+    for path in reversed(paths):
+        try:
+            sizes.append(path.stat().st_size)
+        except OSError as error:
+            raise layout.unreadable(path, error) from error
+    return list(zip(paths, reversed(sizes), strict=True))
 
 
 def records_of(walk: Walk, block: Block) -> tuple[list[Record], Damage | None]:
