@@ -31,7 +31,7 @@ from benchmarks.fleet_journals import FleetMade, make_fleet
 from raxol_otel.journal import open_journal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _READY_SECONDS: Final = 600.0
 _IDLE_SECONDS: Final = 20.0
@@ -286,12 +286,13 @@ def main() -> None:
     with workplace() as scratch:
         note("making the fleet")
         made = make_fleet(scratch / "fleet", options.sessions, scratch)
-        for name, measure in (
-            ("first", lambda: first_look(made, options.rounds)),
-            ("idle", lambda: idle(made, scratch)),
-            ("growing", lambda: growing(made)),
-            ("scrapes", lambda: scrapes(made)),
-        ):
+        measures: dict[str, Callable[[], list[Row]]] = {
+            "first": lambda: first_look(made, options.rounds),
+            "idle": lambda: idle(made, scratch),
+            "growing": lambda: growing(made),
+            "scrapes": lambda: scrapes(made),
+        }
+        for name, measure in measures.items():
             if options.only in {None, name}:
                 rows += measure()
         print(f"{facts()}; {options.sessions:,} sessions, {made.size / 2**30:.2f} GiB\n\n{table(rows)}")

@@ -211,11 +211,23 @@ def test_a_folder_that_may_not_be_looked_into(follower: Follower) -> None:
     assert (follower.error, follower.restarts) == (None, [])
 
 
-def test_damage_comes_before_what_cannot_be_read(follower: Follower) -> None:
-    """A scan stops at the damage, and says that."""
+@pytest.mark.parametrize("what", ["folder", "pipe", "broken link"])
+def test_damage_comes_before_what_cannot_be_read(follower: Follower, what: str) -> None:
+    """A scan stops at the damage, and says that; so does a tail."""
     lines = lines_of(seg(follower.directory))
     seg(follower.directory).write_bytes(lines[0] + b"x\n" + lines[2])
-    seg(follower.directory, 3).unlink()
-    seg(follower.directory, 3).mkdir()
+    in_its_place(seg(follower.directory, 3), what)
     follower.check()
     assert (follower.error, follower.tail.state) == (None, "damaged")
+
+
+def test_what_cannot_be_read_behind_a_torn_line(follower: Follower) -> None:
+    """It might be the line's continuation: a scan does not say that all is well, and neither does a tail."""
+    append(seg(follower.directory, 3), b"{")
+    seg(follower.directory, 4).symlink_to("nowhere")
+    follower.check()
+    assert follower.error is not None
+    seg(follower.directory, 4).unlink()
+    follower.check()
+    assert follower.error is None
+    assert (follower.tail.state, follower.restarts) == ("torn", [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Final
 
 from raxol_otel.journal.layout import open_regular, unreadable
 
@@ -60,28 +60,27 @@ def blocks(path: Path, size: int = sys.maxsize) -> Iterator[Block]:
     line, byte = 1, 0
     try:
         with open_regular(path, buffering=READ_BYTES) as file:
-            while byte < size and (lines := _lines(file, size - byte)):
-                rest = [] if lines[-1].endswith(b"\n") else [lines.pop()]
-                for part in (lines, rest):
-                    if part:
-                        length = sum(map(len, part))
-                        yield Block(path, part, line, byte, length)
-                        line += len(part)
-                        byte += length
+            while byte < size and (lines := file.readlines(READ_BYTES)):
+                length = sum(map(len, lines))
+                if length > size - byte:
+                    lines, length = _cut(lines, length - (size - byte)), size - byte
+                rest = b"" if lines[-1].endswith(b"\n") else lines.pop()
+                if lines:
+                    yield Block(path, lines, line, byte, length - len(rest))
+                    line += len(lines)
+                if rest:
+                    yield Block(path, [rest], line, byte + length - len(rest), len(rest))
+                    line += 1
+                byte += length
     except OSError as error:
         raise unreadable(path, error) from error
 
 
-def _lines(file: BinaryIO, left: int) -> list[bytes]:
-    """Some lines, of not more than so many bytes that are left."""
-    lines = file.readlines(min(READ_BYTES, left))
-    beyond = sum(map(len, lines)) - left
-    while beyond > 0:
-        last = lines.pop()
-        if beyond < len(last):
-            lines.append(last[:-beyond])
-        beyond -= len(last)
-    return lines
+def _cut(lines: list[bytes], beyond: int) -> list[bytes]:
+    """The lines without so many bytes at their end."""
+    while beyond >= len(lines[-1]):
+        beyond -= len(lines.pop())
+    return [*lines[:-1], lines[-1][: len(lines[-1]) - beyond]]
 
 
 def has_content(path: Path) -> bool:

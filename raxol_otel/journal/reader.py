@@ -252,8 +252,9 @@ def _segments(directory: Path) -> list[tuple[Path, int]]:
     for path in reversed(paths):
         try:
             sizes.append(path.stat().st_size)
-        except OSError as error:
-            raise layout.unreadable(path, error) from error
+        except OSError:
+            # Told when it is opened: the damage before it comes first.
+            sizes.append(0)
     return list(zip(paths, reversed(sizes), strict=True))
 
 

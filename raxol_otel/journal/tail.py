@@ -254,7 +254,11 @@ class Tail:
                 raise JournalUnreadable(path, f"line {number} has more than {self.line_bytes_max} bytes") from None
             known = 0
             if rest:
-                if not any(has_content(self._path(later.name)) for later in self._parts[index + 1 :]):
+                following = self._parts[index + 1 :]
+                if not any(later.size and has_content(self._path(later.name)) for later in following):
+                    for later in following:
+                        # As a scan does, which tells what cannot be opened.
+                        has_content(self._path(later.name))
                     # Not the line itself: it may be large, and is read again.
                     self._walk.torn = Block(path, [b"?"], number, begin, rest)
                     self.torn_bytes, self._torn_end = rest, fingerprint(descriptor, part.size)
@@ -334,9 +338,12 @@ class Tail:
                 continue
             if found is None or not part.is_same(found, self._path(name), is_last=name == last):
                 return False
-            if part.is_open and not any(has_content(self._path(later)) for later in there if later > name):
+            if part.is_open and not self._is_followed(name, there):
                 return False
         return True
+
+    def _is_followed(self, name: str, there: Mapping[str, Status]) -> bool:
+        return any(status[2] and has_content(self._path(later)) for later, status in there.items() if later > name)
 
     def _is_anchored(self, walk: Walk) -> bool:
         """Whether a chained journal's HEAD agrees with the records consumed."""
