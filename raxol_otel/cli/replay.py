@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from raxol_otel import catalogue as names
+from raxol_otel.cli import follow
 from raxol_otel.cli.common import (
     EXIT_DAMAGE,
     EXIT_EXPORT,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "run"]
 
 _JOBS_MAX = 64
-_CAPTURE_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 
 def add_parser(commands: Any) -> None:
@@ -69,15 +69,21 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--dry-run", action="store_true", help="read and fold everything, send nothing")
     parser.add_argument("--json", action="store_true", help="the report as one JSON object on standard output, no tree")
     _add_otlp(parser)
+    follow.add_follow_options(parser)
     parser.set_defaults(run=run)
 
 
 def _add_otlp(parser: argparse.ArgumentParser) -> None:
     otlp = parser.add_argument_group("with --to otlp", "Options win over the OTEL_EXPORTER_OTLP_* variables.")
-    otlp.add_argument("--endpoint", metavar="URL", help="default http://localhost:4318, for gRPC http://localhost:4317")
+    otlp.add_argument(
+        "--endpoint",
+        action="append",
+        metavar="URL",
+        help="default http://localhost:4318, for gRPC http://localhost:4317; to follow it may be repeated",
+    )
     otlp.add_argument("--protocol", metavar="NAME", help="http/protobuf (the default) or grpc")
     otlp.add_argument(
-        "--header", action="append", default=[], metavar="NAME=VALUE", type=_header, help="may be repeated"
+        "--header", action="append", default=[], metavar="NAME=VALUE", type=follow.header, help="may be repeated"
     )
     otlp.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="of one request (default 10)")
     otlp.add_argument("--compression", metavar="NAME", help="none (the default), gzip or deflate")
@@ -97,8 +103,10 @@ def run(options: argparse.Namespace) -> int:
     from raxol_otel.exporters.sources import open_sources  # noqa: PLC0415 - not needed for --help
 
     quiet_core()
-    stop_on_termination()
     _check(options)
+    if options.follow:
+        return follow.run(options)
+    stop_on_termination()
     with open_sources(options.paths) as found:
         kind, _, out = options.to.partition(":")
         for path, what in ((out if kind in {"file", "html"} else "", "the output"), (options.state, "the state file")):
@@ -124,11 +132,12 @@ def _check(options: argparse.Namespace) -> None:
     given = [name for name in otlp if getattr(options, name)] + ["jobs"] * (options.jobs > 1)
     if options.to != "otlp" and given:
         raise UsageError(f"{', '.join('--' + name for name in given)} goes with --to otlp", "add --to otlp")
+    follow.check_follow(options)
     if options.since is not None and options.until is not None and options.since >= options.until:
         raise UsageError("--since is not before --until: no turn starts in between")
-    capture = os.environ.get(_CAPTURE_VARIABLE, "").strip()
+    capture = os.environ.get(follow.CAPTURE_VARIABLE, "").strip()
     if capture and capture.upper() not in {"SPAN_ONLY", "NO_CONTENT"}:
-        note(f"Warning: {_CAPTURE_VARIABLE}={capture} is not SPAN_ONLY: no content is exported")
+        note(f"Warning: {follow.CAPTURE_VARIABLE}={capture} is not SPAN_ONLY: no content is exported")
 
 
 def _alone(options: argparse.Namespace, found: Found) -> ReplayReport:
@@ -161,7 +170,7 @@ def _over_otlp(options: argparse.Namespace, found: Found) -> ReplayReport:
     from raxol_otel.exporters.otlp_replay import replay_otlp  # noqa: PLC0415 - as above
 
     config = OtlpConfig.resolve(
-        endpoint=options.endpoint,
+        endpoint=options.endpoint[0] if options.endpoint else None,
         protocol=options.protocol,
         headers=dict(options.header),
         timeout=options.timeout,
@@ -189,7 +198,7 @@ def _replay_options(options: argparse.Namespace) -> Any:
         agent_name=options.agent_name,
         provider_name=options.provider,
         model=options.model,
-        capture_content=os.environ.get(_CAPTURE_VARIABLE, "").strip().upper() == "SPAN_ONLY",
+        capture_content=os.environ.get(follow.CAPTURE_VARIABLE, "").strip().upper() == "SPAN_ONLY",
     )
     return ReplayOptions(
         config=config,
@@ -225,16 +234,6 @@ def _jobs(text: str) -> int:
         message = f"{text!r} is no number of processes from 1 to {_JOBS_MAX}"
         raise argparse.ArgumentTypeError(message)
     return int(text)
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    name = name.strip().lower()
-    # What is no header is told without its value, which may be a secret.
-    if not equals or not name or not name.isascii() or not name.isprintable() or ":" in name or not value.isprintable():
-        message = "a header is NAME=VALUE"
-        raise argparse.ArgumentTypeError(message)
-    return name, value.strip()
 
 
 def _exporter(options: argparse.Namespace) -> Exporter:

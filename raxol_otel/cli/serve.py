@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from raxol_otel.cli.common import EXIT_EXPORT, EXIT_OK, complain, note, quiet_core
+from raxol_otel.cli.follow import add_otlp_options, deliveries_from
 from raxol_otel.errors import ExportError, RaxolError, UsageError
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def add_parser(commands: Any) -> None:
         "--interval", type=_interval, default=1.0, metavar="SECONDS", help="from one look to the next (default 1)"
     )
     parser.add_argument("--poll", action="store_true", help="never ask the kernel what changed: for network drives")
+    add_otlp_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -106,7 +108,12 @@ def run(options: argparse.Namespace) -> int:
         interval_seconds=options.interval,
         poll=options.poll,
     )
-    return serve(options, lambda board: Engine(engine_options, board, notice=note))
+    return serve(
+        options,
+        lambda board: Engine(
+            engine_options, board, notice=note, deliveries=lambda state: deliveries_from(options, state)
+        ),
+    )
 
 
 def serve(options: argparse.Namespace, make_engine: Callable[[Board], Runs]) -> int:

@@ -33,7 +33,7 @@ def census(
 ) -> FleetFacts:
     """Count the sessions; `refused` are folders that could not be listed, which may be sessions."""
     states: dict[FleetState, int] = dict.fromkeys(FLEET_SESSION_STATES, 0)
-    writers = dict.fromkeys(FLEET_WRITER_STATES, 0)
+    writers: dict[str, int] = dict.fromkeys(FLEET_WRITER_STATES, 0)
     behind = size = segments = lag = open_turns = 0
     turns: list[int] = []
     approvals: list[int] = []

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Final
 from raxol_otel.journal.layout import is_session_directory
 
 if TYPE_CHECKING:
+    from collections.abc import Container
     from pathlib import Path
 
-__all__ = ["DEPTH_MAX", "Discovery"]
+__all__ = ["DEPTH_MAX", "Discovery", "folder_of", "is_there"]
 
 # How far below the given folder sessions are looked for.
 DEPTH_MAX: Final = 5
@@ -161,6 +162,24 @@ class Discovery:
         folder = self._folders.pop(where, None)
         for name in folder.children if folder else ():
             self._drop(_below(where, name))
+
+
+def folder_of(where: str, folders: Container[str]) -> str:
+    """The one of these folders that the path is, or lies in; empty where none is."""
+    while where and where not in folders:
+        where = where.rpartition("/")[0]
+    return where
+
+
+def is_there(directory: Path) -> bool:
+    """Whether there is a directory, be it one that may not be looked at."""
+    try:
+        directory.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _names(path: Path) -> dict[str, bool]:

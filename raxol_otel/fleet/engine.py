@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.exposition import choose_encoder
 
 from raxol_otel.exporters.prometheus import FleetCollector
 from raxol_otel.fleet.board import View
@@ -34,6 +34,8 @@ __all__ = ["Engine", "EngineOptions"]
 _IDLE_SECONDS: Final = 1.0
 # In which time all deliveries end, in seconds.
 _DELIVERED_SECONDS: Final = 2.0
+
+_generate_openmetrics: Final = choose_encoder("application/openmetrics-text; version=1.0.0")[0]
 
 _log = logging.getLogger(__name__)
 
@@ -135,8 +137,8 @@ class Engine:
                 self._waits_for("")
                 self._post()
                 return watch
-        except FileNotFoundError:
-            self._waits_for(f"{root}, which does not exist yet")
+        except FileNotFoundError as error:
+            self._waits_for(f"{root}: {error.strerror}" if root.exists() else f"{root}, which does not exist yet")
         except OSError as error:
             self._waits_for(f"{root}: {error.strerror or error}")
         if watch is not None:
@@ -150,8 +152,9 @@ class Engine:
         try:
             changed = watch.take()
             self._fleet.look(changed)
-        except FileNotFoundError:
-            self._waits_for(f"{self._options.sessions_dir}, which is no longer there")
+        except FileNotFoundError as error:
+            root = self._options.sessions_dir
+            self._waits_for(f"{root}: {error.strerror}" if root.exists() else f"{root}, which is no longer there")
         else:
             self._waits_for("")
             told = self._fleet.sessions_in(changed) if self._deliveries else None
@@ -178,7 +181,7 @@ class Engine:
         self._board.post(
             View(
                 text=_rendered(generate_latest, self.registry),
-                openmetrics=_rendered(generate_openmetrics, self.registry),
+                openmetrics=_rendered(_generate_openmetrics, self.registry),
                 page=render_page(facts),
                 is_ready=facts.is_ready,
                 reason="" if facts.is_ready else f"waiting for {shown(facts.waiting_for)}",

@@ -6,6 +6,7 @@ end and damage that comes are counted once, over restarts too where the state is
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import time
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from raxol_otel.errors import ExportError, JournalUnreadable
 from raxol_otel.fleet.acknowledged import Acknowledged
 from raxol_otel.fleet.census import census
-from raxol_otel.fleet.discovery import Discovery
+from raxol_otel.fleet.discovery import Discovery, folder_of, is_there
 from raxol_otel.fleet.entry import Entry
 from raxol_otel.fleet.facts import FleetFacts
 from raxol_otel.fleet.followed import KNOWN_PAST, Followed
@@ -86,6 +87,8 @@ class Fleet:
         self._waiting: set[str] = set()
         self._refused: dict[str, str] = {}
         self._root_trouble = ""
+        # What could not be looked into at the first look: what is in it belongs to the baseline, too.
+        self._closed: set[str] = set()
         self._scan_errors = 0
         self._everything_at = self._retry_at = self._keep_at = 0.0
         self._facts = FleetFacts(str(root), is_ready=False, waiting_for="the first look")
@@ -127,6 +130,7 @@ class Fleet:
             if stop.is_set():
                 return False
             self._kept.begin(self._now())
+            self._closed = set(self._discovery.refused)
         for where, directory in self._discovery.sessions.items():
             if where in self._entries:
                 self._entries[where].writer = probe(directory).state
@@ -155,7 +159,7 @@ class Fleet:
         except FileNotFoundError:
             raise
         except OSError as error:
-            new = set()
+            new = set[str]()
             self._root_error(error.strerror or str(error))
         else:
             self._root_trouble = ""
@@ -186,9 +190,13 @@ class Fleet:
         self._dirty -= wheres
 
     def _find(self) -> set[str]:
-        """Find new sessions and lose those that are gone; the new ones. Raises `OSError`."""
+        """Find new sessions and lose those that are gone; the new ones, and others to look at. Raises `OSError`."""
         new, gone = self._discovery.look()
         gone |= self._entries.keys() - self._discovery.sessions.keys()
+        refused = self._discovery.refused
+        gone -= self._hide(gone) if refused else set()
+        if gone and len(gone) == len(self._entries) and self._is_unmounted():
+            raise FileNotFoundError(errno.ENOENT, "a file system is not mounted there", str(self.root))
         for where in gone:
             self._entries.pop(where, None)
             self._hot.pop(where, None)
@@ -196,12 +204,32 @@ class Fleet:
             self._dirty -= gone
             self._waiting -= gone
             self._kept.forget(gone)
-        refused = self._discovery.refused
+        opened = self._closed - refused.keys()
+        if opened:
+            self._closed -= opened
+            self._kept.keep((), [(where, KNOWN_PAST) for where in new if folder_of(where, opened)])
         for where, reason in refused.items():
-            if self._refused.get(where) != reason:
+            if self._refused.get(where) != reason and where not in self._entries:
                 self._error(where, reason)
-        self._refused = dict(refused)
+                # Of what is in it no change will be told.
+                new |= {known for known in self._entries if folder_of(known, {where})}
+        self._refused = {where: reason for where, reason in refused.items() if where not in self._entries}
         return new
+
+    def _is_unmounted(self) -> bool:
+        """Whether the folder is empty, and on another device than the sessions were that are known."""
+        device = self.root.stat().st_dev
+        devices = {entry.seen.files[0][0] for entry in self._entries.values() if entry.seen.files}
+        return bool(devices) and device not in devices and not any(self.root.iterdir())
+
+    def _hide(self, gone: set[str]) -> set[str]:
+        """Those sessions that may be there still, in folders that cannot be looked into."""
+        hidden = {where: folder for where in gone if (folder := folder_of(where, self._discovery.refused))}
+        for where, folder in hidden.items():
+            entry = self._entries.get(where) or Entry(where)
+            self._refuse(entry, self._discovery.refused[folder])
+            entry.writer, entry.seen = "unknown", Seen()
+        return set(hidden)
 
     def _sessions_of(self, changed: Iterable[str]) -> set[str]:
         """The sessions that these paths lie in."""
@@ -257,7 +285,7 @@ class Fleet:
         try:
             seen = look(directory, entry.seen)
             if seen.files[0] == NOTHING:
-                if not _is_there(directory):
+                if not is_there(directory):
                     self._discovery.forget(where)
                     self._waiting.add(where)
                     return 0
@@ -274,7 +302,7 @@ class Fleet:
         except JournalUnreadable as unreadable:
             # It stays in memory, since what was read of it was counted: it goes on when it can be read again.
             self._refuse(entry, unreadable.reason, unreadable.path.name)
-            entry.seen = seen
+            entry.seen, entry.writer = seen, writer or probe(directory).state
             return 0
         damage = followed.tail.damage
         if entry.take(followed, self._now()) and damage is not None:
@@ -349,17 +377,6 @@ class Fleet:
 def shown(path: str) -> str:
     """A path as text that anybody can print."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def _is_there(directory: Path) -> bool:
-    """Whether there is a directory, be it one that may not be looked at."""
-    try:
-        directory.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        pass
-    return True
 
 
 def _readable(saved: Iterable[tuple[str, bytes]]) -> Iterable[tuple[str, bytes]]:
