@@ -63,12 +63,14 @@ class HttpTransport:
         self._pool = pool
         self._path = parse_url(config.endpoint).request_uri
         self._connections: list[Any] = []
+        self._is_cut = False
         _watch(pool, self._connections)
 
     def send(self, body: bytes, timeout_seconds: float) -> Answer:
         """Send the request; what happened as an answer."""
         deadline = time.monotonic() + timeout_seconds
         # The library's timeout is of each byte: an answer that drips would outlast any.
+        self._is_cut = False
         watchdog = threading.Timer(timeout_seconds + 0.1, self._cut)
         watchdog.start()
         try:
@@ -82,6 +84,9 @@ class HttpTransport:
                 preload_content=False,
             )
             content = _read(response, deadline)
+            if self._is_cut:
+                # What was cut in its headers passes for a whole answer.
+                raise TimeoutError
         except TimeoutError:
             return Answer("retry", "timed out")
         except urllib3.exceptions.HTTPError as error:
@@ -100,6 +105,7 @@ class HttpTransport:
         self._pool.close()
 
     def _cut(self) -> None:
+        self._is_cut = True
         for connection in self._connections:
             with contextlib.suppress(OSError, AttributeError):
                 connection.sock.shutdown(socket.SHUT_RDWR)
