@@ -209,11 +209,12 @@ def alerting(
     labels: Mapping[str, str] | None = None,
     *,
     scrape: str = SCRAPE,
+    names: Mapping[str, str] | None = None,
 ) -> Generator[World]:
     """Prometheus scraping `targets` (addresses by job, with these labels), its alerts delivered to a webhook.
 
     Skips where the programs are not installed. `folder` takes configuration, data and what they say. `scrape` is how
-    often it scrapes and looks at rules.
+    often it scrapes and looks at rules; `names` are what to call addresses in the label `instance`.
     """
     binaries = {name: shutil.which(name) for name in ("prometheus", "prometheus-alertmanager")}
     for name, path in binaries.items():
@@ -230,7 +231,13 @@ def alerting(
             "--cluster.listen-address=",  # alone: it looks for no others
         )
         static = [
-            {"job_name": job, "static_configs": [{"targets": [*addresses], "labels": {**(labels or {})}}]}
+            {
+                "job_name": job,
+                "static_configs": [
+                    {"targets": [one], "labels": {"instance": (names or {}).get(one, one), **(labels or {})}}
+                    for one in addresses
+                ],
+            }
             for job, addresses in targets.items()
         ]
         # JSON is YAML.

@@ -92,3 +92,26 @@ def test_a_closed_writer_is_not_asked(registry: CollectorRegistry, tmp_path: Pat
     journal.append(EVENT)
     journal.close()
     assert value(registry, "raxol_journal_writer_failing") == 0
+
+
+def test_a_writer_at_work_is_not_failing(registry: CollectorRegistry, tmp_path: Path) -> None:
+    """Whatever of it a scrape meets: records or HEAD half written, a sync or a rename that is not over."""
+    seen: list[float | None] = []
+
+    class Watched(Files):
+        """Scraped in the middle of everything."""
+
+        def sync(self, descriptor: int) -> None:
+            seen.append(value(registry, "raxol_journal_writer_failing"))
+            super().sync(descriptor)
+
+        def rename(self, source: Path, target: Path) -> None:
+            seen.append(value(registry, "raxol_journal_writer_failing"))
+            super().rename(source, target)
+
+    with open_journal("s", base_dir=tmp_path, files=Watched(), segment_cap=200) as journal:
+        for _ in range(5):
+            journal.append(EVENT, sync=True)
+            journal.flush()
+    assert set(seen) == {0}
+    assert len(seen) > 10

@@ -14,6 +14,9 @@ __all__ = ["Steps", "colored", "column", "defaults", "graph_defaults", "link", "
 # From a value on, a colour. The first step has no lower end.
 Steps = tuple[tuple[float, str], ...]
 _GREY: Final = "#6e7077"
+# Before its time, and after it; of the way to the next bar each takes so much.
+_SIDES: Final = (-1, 1)
+_HALF_WIDTH: Final = 0.4
 
 
 def column(title: str, **properties: Any) -> dict[str, Any]:
@@ -34,15 +37,20 @@ def colored(colors: Mapping[str, str] | None) -> list[dict[str, Any]]:
     ]
 
 
-def stacked_apart(legends: Iterable[str]) -> list[dict[str, Any]]:
-    """What agents and the exporter both count makes two stacks: on each other they would look like a sum."""
+def stacked_apart(legends: Iterable[str], *, beside: bool = False) -> list[dict[str, Any]]:
+    """What agents and the exporter both count makes two stacks: on each other they would look like a sum.
+
+    `beside`: of bars, which would hide each other, one stack stands on the left of its time and the other on the right.
+    """
     if not any("{{source}}" in legend for legend in legends):
         return []
-    stacks = [{"id": "custom.stacking", "value": {"mode": "normal", "group": source}} for source in SOURCES]
-    return [
-        {"matcher": {"id": "byRegexp", "options": f"/\\b{source}\\)?$/"}, "properties": [stack]}
-        for source, stack in zip(SOURCES, stacks, strict=True)
-    ]
+    found: list[dict[str, Any]] = []
+    for source, side in zip(SOURCES, _SIDES, strict=True):
+        properties = _properties({"custom__stacking": {"mode": "normal", "group": source}})
+        if beside:
+            properties += _properties({"custom__barAlignment": side, "custom__barWidthFactor": _HALF_WIDTH})
+        found.append({"matcher": {"id": "byRegexp", "options": f"/\\b{source}\\)?$/"}, "properties": properties})
+    return found
 
 
 def defaults(unit: str, no_value: str, base: str, steps: Steps) -> dict[str, Any]:

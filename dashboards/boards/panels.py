@@ -179,7 +179,7 @@ def bars(
         description,
         queries=queries,
         fields=fields,
-        overrides=[*colored(colors), *stacked_apart(query.legend for query in queries)],
+        overrides=[*colored(colors), *stacked_apart((query.legend for query in queries), beside=True)],
         size=(width, height),
         runbook=runbook,
     )

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from raxol_otel.catalogue_entries import Metric
 
-__all__ = ["FILTERS", "buckets", "happened", "increase", "per_minute", "quantile", "rate", "ratio", "series", "total"]
+__all__ = [
+    "FILTERS",
+    "buckets",
+    "happened",
+    "increase",
+    "pace",
+    "per_minute",
+    "quantile",
+    "rate",
+    "ratio",
+    "series",
+    "total",
+]
 
 # Labels that Prometheus itself, or who runs it, gives to every series; each is a variable of every board.
 FILTERS: Final = ("cluster", "job", "instance")
@@ -66,8 +78,16 @@ def per_minute(metric: Metric, *by: str, **match: str | tuple[str, ...]) -> str:
 
 def happened(metric: Metric, *by: str) -> str:
     """What a counter grew by in each step, of those series only that grew at all in the time shown."""
-    kept = ", ".join(_kept(metric, by))
-    return f"{increase(metric, *by)} and on ({kept}) ({increase(metric, *by, over='$__range', at='end()')} > 0)"
+    return f"{increase(metric, *by)} {_that_grew(metric, by)}"
+
+
+def pace(metric: Metric, *by: str) -> str:
+    """As `per_minute`, of those series only that grew at all in the time shown: not of all names ever heard."""
+    return f"{per_minute(metric, *by)} {_that_grew(metric, by)}"
+
+
+def _that_grew(metric: Metric, by: tuple[str, ...]) -> str:
+    return f"and on ({', '.join(_kept(metric, by))}) ({increase(metric, *by, over='$__range', at='end()')} > 0)"
 
 
 def quantile(share: float, metric: Metric, *by: str, over: str = _RATE_WINDOW, **match: str | tuple[str, ...]) -> str:

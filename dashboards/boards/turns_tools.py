@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from raxol_otel import catalogue as names
 from raxol_otel.dashboards.boards.fields import column
 from raxol_otel.dashboards.boards.panels import Query, lines, table
-from raxol_otel.dashboards.boards.queries import increase, per_minute, quantile, rate, ratio
+from raxol_otel.dashboards.boards.queries import increase, pace, per_minute, quantile, rate, ratio
 from raxol_otel.dashboards.boards.words import by_source
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def tools() -> tuple[Panel, ...]:
         lines(
             "Calls a minute, by tool",
             "Tool calls that ended, however they did.",
-            Query(per_minute(calls, "tool"), by_source("tool")),
+            Query(pace(calls, "tool"), by_source("tool")),
             unit="short",
             no_value=_NO_CALL,
             stacked=True,
@@ -58,7 +58,8 @@ def tools() -> tuple[Panel, ...]:
         lines(
             "Duration by tool, p95",
             "From a call to its result, where it got one; waiting for an approval included. The dots lead to traces.",
-            Query(quantile(0.95, names.METRIC_TOOL_DURATION, "tool"), by_source("tool"), exemplar=True),
+            # Not of tools that nobody calls: they have no duration, which is no number.
+            Query(f"{quantile(0.95, names.METRIC_TOOL_DURATION, 'tool')} >= 0", by_source("tool"), exemplar=True),
             unit="s",
             no_value=_NO_CALL,
         ),

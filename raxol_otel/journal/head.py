@@ -38,12 +38,16 @@ class HeadFile:
             # Being written means: a signal handler, in the middle of it. The next call makes up for it.
             if self._is_writing or (self._said == (end, segment) and not self.has_failed):
                 return
-            self._is_writing = self.has_failed = True
+            self._is_writing = True
             try:
                 replace_file(self._files, self._path, self._text(end, segment), self._mode)
-                self._said, self.has_failed = (end, segment), False
+            except BaseException:
+                self.has_failed = True
+                raise
             finally:
                 self._is_writing = False
+            # Not before: whoever looks while it is written sees no failure.
+            self._said, self.has_failed = (end, segment), False
 
     def _text(self, end: End, segment: int) -> bytes:
         head: dict[str, Any] = {**self._rest, "offset": end.offset, "segment": segment}
