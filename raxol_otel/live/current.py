@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from raxol_otel.journal import Journal
     from raxol_otel.live.following import JournalTap
 
-__all__ = ["forget", "outside", "remember", "use_turn"]
+__all__ = ["flush", "forget", "outside", "remember", "use_turn"]
 
 # By journal: the context in which `use_turn` was entered. A turn is part of that, not of the turn before it.
 _OUTSIDE: Final = api_context.create_key("raxol-otel-outside")
@@ -55,6 +55,12 @@ def outside(key: str, context: Context) -> Context:
     """The context in which the journal's next turn begins."""
     known: Any = context.get(_OUTSIDE)
     return context if known is None else _as_mapping(known).get(key, context)
+
+
+def flush() -> None:
+    """Tell of what waits, of every journal that is followed."""
+    for tap in list(_taps.values()):
+        tap.flush()
 
 
 def remember(tap: JournalTap) -> None:

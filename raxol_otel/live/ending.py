@@ -19,16 +19,27 @@ __all__ = ["Ending"]
 
 # Beside it stands what the agent itself does at its end.
 EXIT_SECONDS: Final = 4.0
+# Of these, for what the providers do not have yet.
+_BEFORE_SECONDS: Final = 1.0
 
 _log = logging.getLogger(__name__)
 
 
 class Ending:
-    """Bounds the end of the providers that `providers()` names when it comes, while it is registered."""
+    """Bounds the end of the providers that `providers()` names when it comes, while it is registered.
 
-    def __init__(self, providers: Callable[[], Iterable[Any]], seconds: float = EXIT_SECONDS) -> None:
+    `before()` gives them what they do not have yet.
+    """
+
+    def __init__(
+        self,
+        providers: Callable[[], Iterable[Any]],
+        seconds: float = EXIT_SECONDS,
+        before: Callable[[], object] | None = None,
+    ) -> None:
         self._providers = providers
         self._seconds = seconds
+        self._before = before
 
     def register(self) -> None:
         """At the exit of the process."""
@@ -41,18 +52,24 @@ class Ending:
     def run(self) -> None:
         """Shut down those that shut themselves down at exit."""
         deadline = time.monotonic() + self._seconds
-        threads: list[threading.Thread] = []
-        for provider in self._providers():
-            if getattr(provider, "_atexit_handler", None) is None:
-                continue
-            thread = threading.Thread(target=_shut_down, args=(provider,), daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:  # too late for a thread: the provider's own handler does it
-                return
-            threads.append(thread)
+        try:
+            if self._before is not None:
+                _started(self._before).join(min(_BEFORE_SECONDS, self._seconds))
+            threads = [
+                _started(_shut_down, provider)
+                for provider in self._providers()
+                if getattr(provider, "_atexit_handler", None) is not None
+            ]
+        except RuntimeError:  # too late for a thread: the provider's own handler does it
+            return
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _started(target: Callable[..., object], *arguments: Any) -> threading.Thread:
+    thread = threading.Thread(target=target, args=arguments, daemon=True)
+    thread.start()
+    return thread
 
 
 def _shut_down(provider: Any) -> None:

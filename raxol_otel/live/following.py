@@ -1,13 +1,12 @@
 """One open journal followed: its records through the fold, and what comes of them to the tracer, logs and metrics.
 
-The turn's span starts when the turn does, its children are made when they are complete. What the journal held before
-goes through the fold as well, and out of it comes nothing but the turns that are still open: whoever wrote the rest
-has exported it, or a replay will.
+The turn's span starts when the turn does, its children are made when they are complete; a moment later where a journal
+is written fast, see `raxol_otel.live.waiting`. What the journal held before goes through the fold as well, and out of
+it comes nothing but the turns that are still open: whoever wrote the rest has exported it, or a replay will.
 """
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,10 +21,12 @@ from opentelemetry.trace import (
 )
 
 from raxol_otel import catalogue as names
+from raxol_otel.canonical import is_mapping
 from raxol_otel.contract import Event
 from raxol_otel.journal.layout import read_meta
 from raxol_otel.live.current import forget, outside
 from raxol_otel.live.tracing import NOWHERE
+from raxol_otel.live.waiting import PATIENCE_SECONDS, Waiting
 from raxol_otel.turns import TurnFold, values
 
 if TYPE_CHECKING:
@@ -35,10 +36,11 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span as LiveSpan
 
+    from raxol_otel.live.counting import LiveMetrics
     from raxol_otel.live.instruments import TurnInstruments
     from raxol_otel.live.tracing import Tracing
     from raxol_otel.live.turn_events import TurnEvents
-    from raxol_otel.metrics import Following, Metrics
+    from raxol_otel.metrics import Following
     from raxol_otel.turns import FoldConfig, Span
     from raxol_otel.turns.span import Attributes, SpanEvent
     from raxol_otel.turns.turn import Turn
@@ -47,8 +49,6 @@ __all__ = ["JournalTap", "Sinks"]
 
 # Contexts of turns that were stamped and not seen again: their write failed, again and again.
 _CONTEXTS_MAX: Final = 1_024
-# How long `use_turn` waits for records that another thread is just telling of.
-_WAIT_SECONDS: Final = 0.25
 _SAID: Final = frozenset({"approval_requested", "error"})
 
 
@@ -59,7 +59,7 @@ class Sinks:
     tracing: Tracing
     events: TurnEvents
     instruments: TurnInstruments
-    metrics: Metrics | None
+    metrics: LiveMetrics | None
     config: FoldConfig
 
 
@@ -87,8 +87,8 @@ class JournalTap:
         self._open: dict[str, _Open] = {}
         # Those of turns that begin, from the thread that appends to the one that tells.
         self._contexts: dict[int, Context] = {}
-        self._fresh: list[_Open] = []
-        self._lock = threading.RLock()
+        self._waiting = Waiting(self._tell)
+        self._lock = self._waiting.lock
         self._is_begun = self._is_closed = False
 
     # -- in the appending thread
@@ -96,7 +96,7 @@ class JournalTap:
     def context(self, events: Sequence[Any]) -> Context | None:
         """What a turn that begins here is part of."""
         for event in events:
-            kind = event.type if isinstance(event, Event) else values.as_mapping(event).get("type")
+            kind = event.type if isinstance(event, Event) else event.get("type") if is_mapping(event) else None
             if kind == "turn_started":
                 return outside(self.key, api_context.get_current()) or None
         return None
@@ -109,8 +109,8 @@ class JournalTap:
         self._contexts.pop(record["id"], None)
         if context is None:
             return
-        while len(self._contexts) >= _CONTEXTS_MAX:
-            del self._contexts[next(iter(self._contexts))]
+        if len(self._contexts) >= _CONTEXTS_MAX:
+            self._contexts.pop(next(iter(list(self._contexts))), None)
         self._contexts[record["id"]] = context
         if record.get("traceparent") is None and self._sinks.tracing.is_on:
             active = get_current_span(context).get_span_context()
@@ -126,45 +126,32 @@ class JournalTap:
             for span in self._folded(records):
                 if span.role == "turn":
                     self._open.pop(span.span_id, None)
-            self._fresh.clear()
 
-    def appended(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Tell of what was written."""
-        with self._lock:
-            if self._is_closed:
-                return
-            if not self._is_begun:
-                self._begin()
-            spans = self._folded(records)
-            if self._fresh:
-                for one in self._fresh:
-                    self._start(one)
-                self._fresh.clear()
-            if self._contexts:
-                last = records[-1]["id"]
-                self._contexts = {offset: kept for offset, kept in self._contexts.items() if offset > last}
-            if self._open:
-                for record in records:
-                    if record.get("type") in _SAID:
-                        self._say_all()
-                        break
-            for span in spans:
-                self._finished(span)
-            if self._counting is not None:
-                self._counting.observe(records, ())
+    def appended(self, records: Sequence[dict[str, Any]]) -> None:
+        """Tell of what was written, now or soon."""
+        if not self._is_closed:
+            self._waiting.put(records)
+
+    def flush(self) -> None:
+        """Tell of what waits."""
+        self._waiting.flush()
 
     def closed(self) -> None:
         """Nothing comes any more. Turns that are open stay so: whoever opens the journal next ends them."""
-        with self._lock:
-            self._is_closed = True
+        self._is_closed = True
+        self._waiting.flush()
+        # Another thread may be stuck in telling: then it goes on with what there is.
+        if self._lock.acquire(timeout=PATIENCE_SECONDS):
             self._open.clear()
+            self._lock.release()
         forget(self)
 
     # -- for use_turn
 
     def current(self, branch: str | None) -> LiveSpan | None:
         """The span of the turn that began last (of that branch), of those still open."""
-        if not self._lock.acquire(timeout=_WAIT_SECONDS):
+        self._waiting.flush()
+        if not self._lock.acquire(timeout=PATIENCE_SECONDS):
             return None
         try:
             for one in reversed(list(self._open.values())):
@@ -173,6 +160,33 @@ class JournalTap:
             return None
         finally:
             self._lock.release()
+
+    # -- under the lock
+
+    def _tell(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Tell of records that were written; of a turn's end before the next one's start."""
+        if not self._is_begun:
+            self._begin()
+        first = 0
+        for index, record in enumerate(records):
+            if index > first and record.get("type") == "turn_started":
+                self._tell_some(records[first:index])
+                first = index
+        self._tell_some(records[first:] if first else records)
+        if self._counting is not None:
+            self._counting.observe(records, ())
+        if self._sinks.metrics is not None:
+            self._sinks.metrics.settle()
+
+    def _tell_some(self, records: Sequence[Mapping[str, Any]]) -> None:
+        spans = self._folded(records)
+        if self._open:
+            for record in records:
+                if record.get("type") in _SAID:
+                    self._say_all()
+                    break
+        for span in spans:
+            self._finished(span)
 
     # -- the fold
 
@@ -198,10 +212,10 @@ class JournalTap:
 
     def _opened(self, turn: Turn, record: Mapping[str, Any]) -> None:
         stored = record.get("id")
-        context = self._contexts.get(stored) if type(stored) is int else None
-        one = _Open(turn, _outer(turn, record, context))
-        self._open[turn.span_id] = one
-        self._fresh.append(one)
+        context = self._contexts.pop(stored, None) if type(stored) is int else None
+        one = self._open[turn.span_id] = _Open(turn, _outer(turn, record, context))
+        if self._is_begun:
+            self._start(one)
 
     # -- what becomes of it
 
@@ -220,7 +234,9 @@ class JournalTap:
             made = None if one is None else self._end(one, span)
         else:
             parent = self._open.get(span.parent_id)
-            made = sinks.tracing.whole(span, NOWHERE if parent is None else self._start(parent).context)
+            if parent is not None and parent.span is None:
+                self._start(parent)
+            made = sinks.tracing.whole(span, NOWHERE if parent is None else parent.context)
             if span.role == "item":  # nobody's metric
                 return
         is_exported = made is not None and _is_exported(made, span)

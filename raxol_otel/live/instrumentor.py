@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from raxol_otel.live.base import PlainInstrumentor as _Base
-    from raxol_otel.metrics import Metrics
+    from raxol_otel.live.counting import LiveMetrics
 else:
     try:
         from opentelemetry.instrumentation.instrumentor import BaseInstrumentor as _Base
@@ -70,6 +70,14 @@ class JournalInstrumentor(_Base):
         """Nothing but ourselves is instrumented."""
         return ()
 
+    @staticmethod
+    def flush() -> None:
+        """Tell of what waits: records that come faster than some tens a second are told of a moment later.
+
+        Spans that are complete are then with the provider, whose own `force_flush` exports them.
+        """
+        current.flush()
+
     def _instrument(self, **options: Any) -> None:
         self._live = _Live(options)
         self._live.start()
@@ -97,7 +105,8 @@ class _Live:
                 tracer_provider or get_tracer_provider(),
                 meter_provider or get_meter_provider(),
                 logger_provider or get_logger_provider(),
-            )
+            ),
+            before=current.flush,
         )
         self._log_events = LogEvents(logger_provider)
         self._metrics = _metrics(options.get("registry"))
@@ -142,14 +151,14 @@ def _captures() -> bool:
     return said.upper() == "SPAN_ONLY"
 
 
-def _metrics(registry: CollectorRegistry | None) -> Metrics | None:
+def _metrics(registry: CollectorRegistry | None) -> LiveMetrics | None:
     """Metrics in the registry, unless it has them already from somebody else."""
     from prometheus_client import REGISTRY  # noqa: PLC0415 - who only wants log events does without
 
-    from raxol_otel.metrics import Metrics  # noqa: PLC0415 - as above
+    from raxol_otel.live.counting import LiveMetrics  # noqa: PLC0415 - as above
 
     try:
-        return Metrics(registry or REGISTRY)
+        return LiveMetrics(registry or REGISTRY)
     except ValueError:
         _log.warning("the registry has metrics of these names already; no others are added")
         return None

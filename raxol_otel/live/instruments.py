@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.context import Context
-from opentelemetry.metrics import get_meter
+from opentelemetry.metrics import NoOpHistogram, get_meter
 from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from raxol_otel import __version__, signals
@@ -59,6 +59,7 @@ class TurnInstruments:
     ) -> None:
         meter = get_meter(names.SCOPE_NAME, __version__, meter_provider, names.SCHEMA_URL)
         self._agent_name = agent_name
+        self._is_on = False
         self._turn_duration = _histogram(meter, names.INSTRUMENT_TURN_DURATION)
         self._inference_calls = _histogram(meter, names.INSTRUMENT_INFERENCE_CALLS)
         self._tool_calls = _histogram(meter, names.INSTRUMENT_TOOL_CALLS)
@@ -86,7 +87,7 @@ class TurnInstruments:
     def observe_span(self, span: Span, *, exemplar: bool = False) -> None:
         """Record a turn or a tool call. `exemplar`: it is exported under these ids, so that they lead to something."""
         try:
-            if span.role == "item":
+            if span.role == "item" or not (self._is_on or self._turns_on()):
                 return
             context = _context_of(span) if exemplar else _NOWHERE
             with _recording:
@@ -95,6 +96,13 @@ class TurnInstruments:
             if signals.count_error(names.INSTRUMENTS_HANDLER) == 1:
                 # Only what kind of error: its text may quote a journal.
                 _log.warning("instruments lost a span (%s); further losses are only counted", type(error).__name__)
+
+    def _turns_on(self) -> bool:
+        """Whether there is an SDK by now: without one, an attribute that is worked out is for nobody."""
+        # The API's own stands in for one that is made when a provider is set, and says so nowhere else.
+        made = getattr(self._turn_duration, "_real_instrument", self._turn_duration)
+        self._is_on = made is not None and not isinstance(made, NoOpHistogram)
+        return self._is_on
 
     # -- what is recorded
 

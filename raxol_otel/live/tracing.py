@@ -55,7 +55,7 @@ class Tracing:
     @property
     def is_on(self) -> bool:
         """Whether spans lead anywhere."""
-        return self._resolved() is not None
+        return (self._tracer or self._attempt()) is not None
 
     def begin(self, span: Span, context: Context) -> trace.Span | None:
         """Start a turn's span; None where nothing takes it."""
@@ -69,7 +69,7 @@ class Tracing:
         """End a turn's span with everything that is known now."""
         try:
             if live.is_recording():
-                said: Any = getattr(live, "attributes", None) or {}
+                said: dict[str, Any] = dict(getattr(live, "attributes", None) or {})
                 live.set_attributes({key: value for key, value in span.attributes.items() if said.get(key) != value})
             self._finish(live, span)
         except Exception as error:  # noqa: BLE001 - as above
@@ -98,7 +98,7 @@ class Tracing:
     # -- the span
 
     def _start(self, span: Span, context: Context) -> trace.Span | None:
-        tracer = self._resolved()
+        tracer = self._tracer or self._attempt()
         if tracer is None:
             return None
         attributes = span.attributes
@@ -124,9 +124,6 @@ class Tracing:
         made.end(span.end_ns)
 
     # -- the tracer
-
-    def _resolved(self) -> trace.Tracer | None:
-        return self._tracer or self._attempt()
 
     def _attempt(self) -> trace.Tracer | None:
         """The tracer, once there is a provider: until then the API's proxy answers."""
