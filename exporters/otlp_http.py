@@ -84,9 +84,6 @@ class HttpTransport:
                 preload_content=False,
             )
             content = _read(response, deadline)
-            if self._is_cut:
-                # What was cut in its headers passes for a whole answer.
-                raise TimeoutError
         except TimeoutError:
             return Answer("retry", "timed out")
         except urllib3.exceptions.HTTPError as error:
@@ -98,6 +95,9 @@ class HttpTransport:
             raise self._unusable(error, None) from error
         finally:
             watchdog.cancel()
+        if self._is_cut:
+            # What was cut in its headers passes for a whole answer.
+            return Answer("retry", "timed out")
         return self._answer(response.status, response.headers, content)
 
     def close(self) -> None:

@@ -190,7 +190,9 @@ METRIC_HANDLER_ERRORS: Final = Metric(
     "raxol_telemetry_handler_errors_total",
     "counter",
     "Failures of the telemetry itself, by the handler of signals that raised.",
-    labels=(Label("handler", (METRICS_HANDLER, OVERFLOW), 50),),
+    labels=(
+        Label("handler", (METRICS_HANDLER, LOG_EVENTS_HANDLER, INSTRUMENTS_HANDLER, TRACING_HANDLER, OVERFLOW), 50),
+    ),
 )
 
 # Metrics of turns

@@ -35,22 +35,27 @@ def test_a_writer_that_rotates_between_two_segments_is_no_damage(
         monkeypatch.setattr(reader_module, "blocks", slow)
         found = scan(tmp_path / "s")
     assert found.ok
-    assert [record["id"] for record in found.records] == list(range(1, before + 1))
+    assert len(found.records) >= before
+    assert [record["id"] for record in found.records] == list(range(1, len(found.records) + 1))
 
 
-def test_a_line_that_is_longer_by_now_is_the_torn_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What there was of it when the sizes were taken has no newline."""
+def test_what_comes_behind_all_that_there_was_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as it is whole; a segment that was empty when it was looked at is left for the next reading."""
     folder = tmp_path / "s" / "journal"
     folder.mkdir(parents=True)
     path = folder / "000001.jsonl"
     path.write_bytes(b'{"id":1}\n{"id":2}\n{"i')
+    (folder / "000002.jsonl").touch()
     plain = vars(reader_module)["blocks"]
 
-    def late(path: Path, *size: Any) -> Iterator[Block]:
+    def late(one: Path, *size: Any) -> Iterator[Block]:
+        if one == path:
+            path.write_bytes(b'{"id":1}\n{"id":2}\n{"id":3}\n')
+        yield from plain(one, *size)
+        (folder / "000002.jsonl").write_bytes(b'{"id":5}\n')
         path.write_bytes(b'{"id":1}\n{"id":2}\n{"id":3}\n{"id":4}\n')
-        yield from plain(path, *size)
 
     monkeypatch.setattr(reader_module, "blocks", late)
     found = scan(tmp_path / "s")
-    assert (found.ok, found.torn) == (True, True)
-    assert [record["id"] for record in found.records] == [1, 2]
+    assert (found.ok, found.torn) == (True, False)
+    assert [record["id"] for record in found.records] == [1, 2, 3]

@@ -101,7 +101,9 @@ def found(session: Path) -> tuple[bool, list[Any]]:
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
-TORN: Final = "if not block.terminated and not any(has_content(later) for later in paths[index + 1 :]):"
+TORN: Final = (
+    "if not block.terminated and not any(size and has_content(later) for later, size in segments[index + 1 :]):"
+)
 
 
 @rule("reader", TORN, "if not block.terminated:")
@@ -156,7 +158,7 @@ def repair_cuts_where_the_torn_line_began(base: Path) -> None:
     assert (session / "journal" / "000001.jsonl").read_bytes() == line(1)
 
 
-@rule("layout", "raise unreadable(path, error) from error", "return None", within="read_meta")
+@rule("layout", "raise unreadable(directory / META, error) from error", "return None", within="read_meta")
 def unreadable_meta_is_not_unchained(base: Path) -> None:
     """A chain must not go unchecked because meta.json cannot be read."""
     session = put(base, line(1))

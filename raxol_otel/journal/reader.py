@@ -16,6 +16,7 @@ import errno
 import logging
 import operator
 import os
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -238,14 +239,14 @@ def read_batches(walk: Walk) -> Iterator[list[Record]]:
             if damage is not None:
                 raise _report(walk, damage)
     if walk.chained:
-        damage = tail_damage(walk)
-        if damage is not None:
+        lost = tail_damage(walk)
+        if lost is not None:
             walk.torn = None
-            raise _report(walk, damage)
+            raise _report(walk, lost)
 
 
 def _segments(directory: Path) -> list[tuple[Path, int]]:
-    """The segments and their sizes, of one moment: what a writer adds meanwhile is behind all of them."""
+    """The segments, and how much of each is read, so that what a writer adds meanwhile is behind all of it."""
     paths = layout.segments(directory)
     sizes: list[int] = []
     # The last one first: what an earlier one lacks when it is looked at can only have come after what a later one has.
@@ -255,7 +256,13 @@ def _segments(directory: Path) -> list[tuple[Path, int]]:
         except OSError:
             # Told when it is opened: the damage before it comes first.
             sizes.append(0)
-    return list(zip(paths, reversed(sizes), strict=True))
+    sizes.reverse()
+    for index in reversed(range(len(sizes))):
+        if sizes[index]:
+            # Behind it nothing is read, so that it may be read as far as it goes.
+            sizes[index] = sys.maxsize
+            break
+    return list(zip(paths, sizes, strict=True))
 
 
 def records_of(walk: Walk, block: Block) -> tuple[list[Record], Damage | None]:
