@@ -45,6 +45,7 @@ def serving(
     if view is not None:
         board.post(view)
     config = load_web_config(web_config) if web_config else None
+    others = own_threads()
     server = Server(board, listen=listen, web_config=config, **options)
     server.start()
     try:
@@ -52,14 +53,14 @@ def serving(
     finally:
         assert server.stop(5.0)
         deadline = time.monotonic() + 5
-        while (left := own_threads()) and time.monotonic() < deadline:
+        while (left := own_threads() - others) and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert left == []
+        assert left == set()
 
 
-def own_threads() -> list[str]:
+def own_threads() -> set[threading.Thread]:
     """The threads of servers that run."""
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("raxol-")]
+    return {thread for thread in threading.enumerate() if thread.name.startswith("raxol-")}
 
 
 def get(
