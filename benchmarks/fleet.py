@@ -31,7 +31,7 @@ from benchmarks.fleet_journals import FleetMade, make_fleet
 from raxol_otel.journal import open_journal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
 _READY_SECONDS: Final = 600.0
 _IDLE_SECONDS: Final = 20.0
@@ -97,7 +97,7 @@ def _resident(pid: int) -> int:
 
 
 @contextlib.contextmanager
-def serving(root: Path, *more: str) -> Iterator[Serving]:
+def serving(root: Path, *more: str) -> Generator[Serving]:
     """An exporter of these sessions, stopped at the end."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -23,6 +24,9 @@ from raxol_otel.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from raxol_otel.fleet.followed import Observer
+    from raxol_otel.turns import TurnFold
 
 SECOND: Final = 1_000_000
 START: Final = 1_790_000_000 * SECOND
@@ -356,11 +360,11 @@ def test_a_restart_goes_on_where_it_stood(root: Path, tmp_path: Path, monkeypatc
         journal.append_many([record("turn_completed", "t2", final=True), *turn("t3")])
         world = World(root, state)
         read: list[str] = []
-        monkeypatch.setattr(
-            world.fleet,
-            "_listen",
-            lambda fold: lambda records, _spans: read.extend(f"{fold.session_id}:{one['id']}" for one in records),
-        )
+
+        def listen(fold: TurnFold) -> Observer:
+            return lambda records, _spans: read.extend(f"{fold.session_id}:{one['id']}" for one in records)
+
+        monkeypatch.setattr(world.fleet, "_listen", listen)
         world.begin()
         assert read == ["going:5", "going:6", "going:7"]
         assert world.states() == {"healthy": 2, "damaged": 1}
@@ -392,16 +396,16 @@ def test_a_state_of_a_newer_version_or_of_another_program_is_refused(tmp_path: P
     """Untouched, with one error that names the file and the way out."""
     state = tmp_path / "state.db"
     made = FleetState(state)
-    made._database.execute("PRAGMA user_version = 99")
     made.close()
+    with sqlite3.connect(state) as database:
+        database.execute("PRAGMA user_version = 99")
+    database.close()
     before = state.read_bytes()
     with pytest.raises(UsageError, match="version 99") as error:
         FleetState(state)
     assert error.value.hint
     assert state.read_bytes() == before
     other = tmp_path / "other.db"
-    import sqlite3  # noqa: PLC0415 - only here
-
     with sqlite3.connect(other) as database:
         database.execute("CREATE TABLE theirs (x)")
     database.close()
