@@ -25,7 +25,7 @@ from raxol_otel.journal.layout import is_session_directory
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
-__all__ = ["DEPTH_MAX", "Found", "open_sources"]
+__all__ = ["DEPTH_MAX", "Found", "open_sources", "refuse_inside_session"]
 
 # How far below the given folder sessions are looked for.
 DEPTH_MAX: Final = 5
@@ -44,6 +44,7 @@ class Found:
 
     def refuse_output(self, path: str | os.PathLike[str], what: str) -> None:
         """Raise `UsageError` when writing there would overwrite, or add to, what is read."""
+        refuse_inside_session(path, what)
         real = os.path.realpath(path)
         for archive in self.archives:
             if real == os.path.realpath(archive):
@@ -56,6 +57,15 @@ class Found:
     def name(self, directory: Path) -> str:
         """How the user knows this directory."""
         return self.shown.get(directory, str(directory))
+
+
+def refuse_inside_session(path: str | os.PathLike[str], what: str) -> None:
+    """Raise `UsageError` when writing there would add to a session: it is evidence, whatever is read just now."""
+    real = Path(os.path.realpath(path))
+    for folder in real.parents:
+        with contextlib.suppress(OSError):
+            if is_session_directory(folder):
+                raise UsageError(f"{what} {path} lies inside the session {folder}", "name a file elsewhere")
 
 
 @contextmanager

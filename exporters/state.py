@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from raxol_otel.turns import Span
 
-__all__ = ["DeliveryState", "StateLock"]
+__all__ = ["APPLICATION_ID", "DeliveryState", "StateLock"]
 
-_APPLICATION_ID: Final = 0x52584F54  # "RXOT"
+APPLICATION_ID: Final = 0x52584F54  # "RXOT"
 _VERSION: Final = 1
 _BUSY_SECONDS: Final = 60.0
 # SQLite takes at least 999 parameters a statement.
@@ -53,13 +53,14 @@ class StateLock:
         try:
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise UsageError(f"cannot lock the state file {path}: {error.strerror}") from error
+            hint = None if self.path.parent.is_dir() else f"mkdir -p {self.path.parent}"
+            raise UsageError(f"cannot lock the state file {path}: {error.strerror}", hint) from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._descriptor)
             raise UsageError(
-                f"the state file {path} is in use by another replay", "wait for it, or give each its own --state"
+                f"the state file {path} is in use by another raxol-otel", "wait for it, or give each its own --state"
             ) from error
 
     def release(self) -> None:
@@ -178,13 +179,13 @@ class DeliveryState:
             version: int = database.execute("PRAGMA user_version").fetchone()[0]
             application: int = database.execute("PRAGMA application_id").fetchone()[0]
             tables: int = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if tables == 0 and application in {0, _APPLICATION_ID}:
+            if tables == 0 and application in {0, APPLICATION_ID}:
                 database.execute("PRAGMA journal_mode = WAL")
                 database.executescript(
-                    f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {_APPLICATION_ID};"
+                    f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {APPLICATION_ID};"
                     f" PRAGMA user_version = {_VERSION}; COMMIT;"
                 )
-            elif application != _APPLICATION_ID or not {"delivered", "destination", "position"} <= {
+            elif application != APPLICATION_ID or not {"delivered", "destination", "position"} <= {
                 row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             }:
                 return self._refused(database, "not a state file of ours")

@@ -169,7 +169,8 @@ def test_a_port_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         state = tmp_path / "state.db"
-        code, told = failed(capsys, "--sessions-dir", str(tmp_path), "--listen", address, "--state", str(state))
+        sessions = str(tmp_path / "sessions")
+        code, told = failed(capsys, "--sessions-dir", sessions, "--listen", address, "--state", str(state))
     assert code == 2
     assert told.startswith(f"Error: cannot listen on {address}: address already in use\nTry: another process listens")
     assert not state.exists()
@@ -221,3 +222,27 @@ def test_a_missing_library_is_told(tmp_path: Path, library: str) -> None:
     assert done.stderr == (
         f'Error: this needs the library {library}, which is not installed\nTry: pip install "raxol-otel[serve]"\n'
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--state", "{sessions}/s/fleet.db"], "lies inside the sessions directory"),
+        (["--state", "{sessions}/fleet.db"], "lies inside the sessions directory"),
+        (["--state", "{other}/fleet.db"], "lies inside the session"),
+        (["--otlp-sample", "0.3"], "--otlp-sample goes with --otlp-endpoint"),
+        (["--otlp-session", "a", "--otlp-since", "1h"], "--otlp-session, --otlp-since goes with --otlp-endpoint"),
+    ],
+)
+def test_options_that_would_do_harm_or_nothing_are_refused(tmp_path: Path, options: list[str], said: str) -> None:
+    """Evidence is never added to, and what would be ignored is said; nothing is written."""
+    for name in ("sessions/s", "elsewhere/other"):
+        (tmp_path / name / "journal").mkdir(parents=True)
+    places = {"sessions": tmp_path / "sessions", "other": tmp_path / "elsewhere" / "other"}
+    before = sorted(tmp_path.rglob("*"))
+    given = [option.format(**places) for option in options]
+    command = [sys.executable, "-m", "raxol_otel", "serve", "--sessions-dir", str(places["sessions"]), *given]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert sorted(tmp_path.rglob("*")) == before

@@ -301,7 +301,7 @@ def test_a_second_replay_with_the_same_state_is_refused(tmp_path: Path, jobs: st
         assert first.process.wait(PATIENCE_SECONDS) == 0
         assert delivered(receiver) == dict.fromkeys(spans, 1)
     assert second.returncode == 2
-    assert errors(second.stderr) == [f"Error: the state file {tmp_path}/state is in use by another replay"]
+    assert errors(second.stderr) == [f"Error: the state file {tmp_path}/state is in use by another raxol-otel"]
 
 
 # -- what grows, what is packed, and a receiver of its own

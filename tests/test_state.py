@@ -239,7 +239,7 @@ def test_a_state_in_use_is_refused(tmp_path: Path) -> None:
     names = [path, tmp_path / "other" / ".." / "state", tmp_path / "other" / "link"]
     held = StateLock(path)
     for name in names:
-        with pytest.raises(UsageError, match=r"in use by another replay"):
+        with pytest.raises(UsageError, match=r"in use by another raxol-otel"):
             StateLock(name)
     held.release()
     for name in names:

@@ -50,7 +50,10 @@ def add_parser(commands: Any) -> None:
 def run_export(options: argparse.Namespace) -> int:
     """Write the files; their paths go to standard output."""
     stop_on_termination()
+    from raxol_otel.exporters.sources import refuse_inside_session  # noqa: PLC0415 - not needed for --help
+
     directory, files = Path(options.directory), shipped()
+    refuse_inside_session(directory / _README, "the directory of")
     if os.path.lexists(directory):
         _refuse(directory, files, force=options.force)
         _write(directory, files)

@@ -41,6 +41,14 @@ _REPLAY_ONLY: Final[dict[str, Any]] = {
     "jobs": 1,
     "retry_for": 300.0,
 }
+_OTLP_ONLY: Final[dict[str, Any]] = {
+    "otlp_protocol": None,
+    "otlp_header": [],
+    "otlp_sample": 1.0,
+    "otlp_session": [],
+    "otlp_outcome": frozenset[str](),
+    "otlp_since": None,
+}
 _FOLLOW_ONLY: Final[dict[str, Any]] = {"sample": 1.0, "session": [], "outcome": frozenset[str](), "poll": False}
 
 
@@ -140,6 +148,12 @@ def check_follow(options: argparse.Namespace) -> None:
             raise UsageError("an empty PATH names nothing", "is a variable unset?")
         if Path(path).exists() and not Path(path).is_dir():
             raise UsageError(f"{path} is no directory, and nothing is ever added to it", "replay it without --follow")
+
+
+def check_otlp(options: argparse.Namespace) -> None:
+    """Refuse what goes with `--otlp-endpoint` only. Raises `UsageError`."""
+    if not options.otlp_endpoint:
+        _refuse(options, _OTLP_ONLY, "goes with --otlp-endpoint", "add --otlp-endpoint URL")
 
 
 def _refuse(options: argparse.Namespace, defaults: dict[str, Any], words: str, hint: str) -> None:
@@ -263,8 +277,7 @@ def _follow(follow: Follow) -> int:
         status.clear()
         failed = follow.stop()
     for delivery in failed:
-        again = "with --state the next run sends what is missing" if delivery.facts.failures else "see above"
-        complain(f"stopped with {delivery.left}", again)
+        complain(f"stopped with at least {delivery.left}; the next run sends them")
     sent = "; ".join(f"{delivery.facts.accepted} spans to {delivery.endpoint}" for delivery in follow.deliveries)
     note(f"sent {sent}")
     return EXIT_EXPORT if failed else EXIT_OK

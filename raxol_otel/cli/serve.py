@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from raxol_otel.cli.common import EXIT_EXPORT, EXIT_OK, complain, note, quiet_core
-from raxol_otel.cli.follow import add_otlp_options, deliveries_from
+from raxol_otel.cli.follow import add_otlp_options, check_otlp, deliveries_from
 from raxol_otel.errors import ExportError, RaxolError, UsageError
 
 if TYPE_CHECKING:
@@ -94,6 +94,9 @@ def run(options: argparse.Namespace) -> int:
 
     quiet_core()
     options.sessions_dir = base_directory(options.sessions_dir)
+    check_otlp(options)
+    if options.state and is_below(options.state, options.sessions_dir):
+        raise UsageError(f"the state file {options.state} lies inside the sessions directory", "name a file elsewhere")
     if options.sessions_dir.exists() and not options.sessions_dir.is_dir():
         raise UsageError(f"{options.sessions_dir} is no directory", "name the folder that holds the sessions")
     try:
@@ -114,6 +117,11 @@ def run(options: argparse.Namespace) -> int:
             engine_options, board, notice=note, deliveries=lambda state: deliveries_from(options, state)
         ),
     )
+
+
+def is_below(path: Path, folder: Path) -> bool:
+    """Whether a path leads into a folder."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def serve(options: argparse.Namespace, make_engine: Callable[[Board], Runs]) -> int:

@@ -41,6 +41,7 @@ class Acknowledged:
                 self._names, self._status = self._read(self._path), status
         except FileNotFoundError:
             self._names, self._status = frozenset(), None
+            self._tell("it is not there, so nothing is acknowledged")
         except OSError as error:
             # What was acknowledged stays so: a slip of permissions need not page anybody.
             self._status = None

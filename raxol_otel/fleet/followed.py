@@ -26,7 +26,6 @@ CLOSED_TURNS_MAX: Final = 2_048
 # Saved of a journal whose past is known, but not where following stands; up to which offset may follow.
 KNOWN_PAST: Final = b"-"
 _VERSION: Final = 1
-_SILENT_RECORDS: Final = 512
 
 
 class Followed:
@@ -78,20 +77,13 @@ class Followed:
             self._begin()
         fold = self.fold
         assert fold is not None  # noqa: S101 - said for the type checker
-        silent: list[dict[str, Any]] = []
-        try:
-            for records in tail.batches(bytes_max):
-                known = self._known_of(records)
-                # Many at once: what is passed over costs by the call.
-                silent += records[:known]
-                if len(silent) >= _SILENT_RECORDS or known < len(records):
-                    fold.feed_many(silent)
-                    silent = []
-                if known < len(records):
-                    self._hear(fold, records[known:])
-        finally:
-            # Also when the journal cannot be read on: the tail goes on behind them.
-            fold.feed_many(silent)
+        for records in tail.batches(bytes_max):
+            known = self._known_of(records)
+            if known == len(records):
+                fold.feed_many(records)
+                continue
+            fold.feed_many(records[:known])
+            self._hear(fold, records[known:])
         if not tail.has_more:
             fold.wake()
             # What is behind damage, or was lost, was heard before, too, and may come back.

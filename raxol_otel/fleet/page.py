@@ -90,7 +90,7 @@ def _head(facts: FleetFacts) -> str:
     counts = [
         ("sessions", f"{sessions:,}"),
         *((state, f"{facts.states.get(state, 0):,}") for state in _STATES),
-        ("truncated", f"{facts.behind_head:,}"),
+        ("of them truncated", f"{facts.behind_head:,}"),
         *((f"{state} writers", f"{count:,}") for state, count in sorted(facts.writers.items())),
         ("open turns", f"{facts.open_turns:,}"),
         ("scan errors", f"{facts.scan_errors:,}"),

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from raxol_otel.errors import ExportError, UsageError
+from raxol_otel.exporters.sources import refuse_inside_session
+from raxol_otel.exporters.state import APPLICATION_ID as REPLAY_ID
 from raxol_otel.exporters.state import StateLock
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ class FleetState:
         # The connection is one thread's at a time.
         self._turns = threading.RLock()
         if self.path is not None:
+            refuse_inside_session(self.path, "the state file")
             if self.path.is_dir():
                 raise UsageError(f"the state file {self.path} is a directory")
             self._lock = StateLock(self.path)
@@ -164,7 +167,10 @@ class FleetState:
                 database = self._connect()
             except (OSError, sqlite3.Error) as again:
                 raise UsageError(f"cannot set the corrupt state file {self.path} aside: {again}") from again
-            notice(f"the state file {self.path} is corrupt ({error}); it is kept as {aside.name}, and begun anew")
+            notice(
+                f"the state file {self.path} is corrupt ({error}); it is kept as {aside.name}, and begun anew: "
+                "what is there now is the baseline"
+            )
             return database
 
     def _connect(self) -> sqlite3.Connection:
@@ -183,6 +189,8 @@ class FleetState:
         (application,) = database.execute("PRAGMA application_id").fetchone()
         (version,) = database.execute("PRAGMA user_version").fetchone()
         (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if tables and application == REPLAY_ID:
+            raise UsageError(f"{self.path} is the state of a replay without --follow", "name another state file")
         if tables and application != _APPLICATION_ID:
             raise UsageError(f"{self.path} is a database of another program", "name another state file")
         if version > _VERSION:
