@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -152,7 +153,8 @@ def test_a_state_that_cannot_be_used(tmp_path: Path, root: Path) -> None:
     with serve(tmp_path, root, "--state", str(state)) as serving:
         assert serving.process.wait(20) == 2
         assert "of version 99" in serving.said()
-        assert "Traceback" not in serving.said()
+        # Not by us: coverage cannot write its data either.
+        assert not re.search(r'File "[^"]*/raxol_otel/', serving.said())
     assert state.read_bytes() == before
     state.write_bytes(before[:4096] + b"\xff" * 8192)
     with serve(tmp_path, root, "--state", str(state)) as serving:
@@ -170,7 +172,8 @@ def test_a_signal_during_the_first_look(tmp_path: Path, large: Path) -> None:
         assert serving.get("/readyz")[0] != 200
         assert serving.end() == 0
         assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
-        assert "Traceback" not in serving.said()
+        # Not by us: coverage cannot write its data either.
+        assert not re.search(r'File "[^"]*/raxol_otel/', serving.said())
     with serve(tmp_path, large, *state) as serving:
         assert serving.ready().states() == {"healthy": 24}
         assert serving.values()[TURNS] == 0
@@ -280,7 +283,8 @@ def test_a_state_that_cannot_grow(tmp_path: Path, root: Path) -> None:
         time.sleep(6)
         assert serving.said().count("the state file") == 1
         assert serving.end() == 3
-        assert "Traceback" not in serving.said()
+        # Not by us: coverage cannot write its data either.
+        assert not re.search(r'File "[^"]*/raxol_otel/', serving.said())
 
 
 def test_two_thousand_sessions(tmp_path: Path, root: Path) -> None:
