@@ -123,7 +123,7 @@ def test_a_handler_may_append_at_any_point(tmp_path: Path, name: str, cap: int) 
 def check(point: Point, call: Callable[[], object]) -> None:
     """Another thread finds nothing amiss, and nothing to wait for."""
     try:
-        within(10, call)
+        within(40, call)
     except BaseException as error:
         error.add_note(f"it happened at {point.where}")
         raise
@@ -131,7 +131,8 @@ def check(point: Point, call: Callable[[], object]) -> None:
 
 def reaches(journal: Journal, offset: int) -> None:
     """The ceiling comes, all by itself."""
-    deadline = time.monotonic() + 5
+    # A disk that others keep busy may take its time for a rename.
+    deadline = time.monotonic() + 30
     while (read_head(journal.path) or {}).get("offset", 0) < offset:
         assert time.monotonic() < deadline, "the ceiling never came"
         time.sleep(0.001)
