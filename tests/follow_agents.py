@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 
-from raxol_otel.exporters.base import BaseExporter, ExportResult
 from raxol_otel.exporters.otlp_config import OtlpConfig
 from raxol_otel.exporters.otlp_proto import span_proto
 from raxol_otel.exporters.replay import ReplayOptions, replay
@@ -26,14 +25,14 @@ from raxol_otel.fleet.delivery import Delivery
 from raxol_otel.fleet.follow import Follow
 from raxol_otel.fleet.state import FleetState
 from raxol_otel.journal import open_journal
+from tests.exporter_contract import Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Generator, Iterable
 
     from raxol_otel.exporters.prometheus import EndpointFacts
     from raxol_otel.fleet.delivery import DeliveryOptions
     from raxol_otel.journal import Journal
-    from raxol_otel.turns import Span
     from tests.otlp_receiver import Received, Receiver
 
 # A span is known by its id and its outcome.
@@ -141,25 +140,9 @@ def http(receiver: Receiver, **more: Any) -> OtlpConfig:
     return OtlpConfig(receiver.http_endpoint, **fields)
 
 
-class _Memory(BaseExporter):
-    def __init__(self) -> None:
-        self.spans: list[Span] = []
-
-    def export(self, spans: Sequence[Span]) -> ExportResult:
-        """Keep them."""
-        self.spans += spans
-        return ExportResult(len(spans))
-
-    def finish(self) -> None:
-        """Nothing to do."""
-
-    def abort(self) -> None:
-        """Nothing to do."""
-
-
 def replayed(folder: Path, options: ReplayOptions | None = None) -> dict[Key, SpanMessage]:
     """What a replay from scratch gives, by id and outcome."""
-    memory = _Memory()
+    memory = Recorder()
     replay([folder], memory, options or ReplayOptions(settle_seconds=0))
     return keyed(SpanMessage.FromString(span_proto(span)) for span in memory.spans)
 

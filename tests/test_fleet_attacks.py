@@ -7,7 +7,6 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client import generate_latest
@@ -17,12 +16,10 @@ from raxol_otel.fleet.discovery import Discovery
 from raxol_otel.fleet.entry import Entry
 from raxol_otel.fleet.page import render_page
 from raxol_otel.journal import open_journal
+from tests import test_fleet
 from tests.fleet_processes import raw_session
 from tests.metrics_scrape import families, openmetrics
 from tests.test_fleet import World, damage, record, segment, session, turn
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 GOOD = "good"
 
@@ -36,12 +33,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def world(root: Path) -> Iterator[World]:
-    """A world without a state file."""
-    made = World(root)
-    yield made
-    made.close()
+world = test_fleet.world
 
 
 def told(world: World) -> str:

@@ -22,32 +22,19 @@ from raxol_otel.fleet.followed import Followed
 from raxol_otel.fleet.workers import read_sessions
 from raxol_otel.journal import open_journal
 from raxol_otel.journal.tail import Tail
+from tests import test_fleet
 from tests.exporter_contract import in_own_mounts
 from tests.fleet_processes import raw_session
 from tests.test_fleet import World, damage, record, segment, session, turn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from raxol_otel.fleet.followed import Observer
     from raxol_otel.turns import TurnFold
 
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """An empty sessions directory."""
-    folder = tmp_path / "sessions"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def world(root: Path) -> Iterator[World]:
-    """A world without a state file."""
-    made = World(root)
-    yield made
-    made.close()
+root = test_fleet.root
+world = test_fleet.world
 
 
 def turns_of(count: int) -> list[dict[str, Any]]:

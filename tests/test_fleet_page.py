@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import shutil
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from raxol_otel.fleet.board import View
 from raxol_otel.fleet.page import ROWS_MAX, render_page
-from tests.chromium import FLAGS
+from tests import chromium
 from tests.fleet_server import fleet, serving, session
 from tests.html_page import HOSTILE_TEXTS, parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from playwright.sync_api import Browser, Page
@@ -150,17 +148,7 @@ def test_a_time_that_is_none_is_unknown(moment: float) -> None:
     assert "unknown" in text
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """A Chromium for all tests of this file."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright, which drives the browser, is missing")
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if path is None:
-        pytest.skip("there is no Chromium here")
-    with playwright.sync_playwright() as driver:
-        started: Browser = driver.chromium.launch(executable_path=path, args=list(FLAGS))
-        yield started
-        started.close()
+browser = chromium.browser
 
 
 SHOWN: Final = fleet(
@@ -184,14 +172,14 @@ def wrong_with(page: Page) -> list[str]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 1280])
-def test_a_browser_shows_it(chromium: Browser, tmp_path: Path, scheme: str, width: int) -> None:
+def test_a_browser_shows_it(browser: Browser, tmp_path: Path, scheme: str, width: int) -> None:
     """From the server, under its policy: styled, no wider than a phone, in both colour schemes; nothing runs."""
     told: list[str] = []
     asked: list[str] = []
     view = View(b"", b"", render_page(SHOWN), is_ready=True)
     with (
         serving(view) as (server, _),
-        chromium.new_context(
+        browser.new_context(
             viewport={"width": width, "height": 800},
             color_scheme=scheme,  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - one of the two
         ) as own,

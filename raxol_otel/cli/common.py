@@ -14,7 +14,9 @@ __all__ = [
     "EXIT_EXPORT",
     "EXIT_OK",
     "EXIT_USAGE",
+    "JOBS_MAX",
     "complain",
+    "jobs",
     "note",
     "quiet_core",
     "stop_on_termination",
@@ -25,6 +27,9 @@ EXIT_OK: Final = 0
 EXIT_DAMAGE: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_EXPORT: Final = 3
+
+# So many processes work side by side at most, in `replay` as in `serve`.
+JOBS_MAX: Final = 64
 
 _AGO: Final = re.compile(r"([0-9]{1,6})([smhd])", re.ASCII)
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -57,6 +62,14 @@ def stop_on_termination() -> None:
 
 def _terminated(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt(signal.SIGTERM)
+
+
+def jobs(text: str) -> int:
+    """A number of processes on the command line."""
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= JOBS_MAX:
+        message = f"{text!r} is no number of processes from 1 to {JOBS_MAX}"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
 
 
 def when(text: str) -> int:

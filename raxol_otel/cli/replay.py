@@ -15,6 +15,7 @@ from raxol_otel.cli.common import (
     EXIT_EXPORT,
     EXIT_OK,
     complain,
+    jobs,
     note,
     quiet_core,
     stop_on_termination,
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from raxol_otel.exporters.sources import Found
 
 __all__ = ["add_parser", "run"]
-
-_JOBS_MAX = 64
 
 
 def add_parser(commands: Any) -> None:
@@ -95,7 +94,7 @@ def _add_otlp(parser: argparse.ArgumentParser) -> None:
         help="give up on the endpoint when a request could not be delivered for so long (default 300)",
     )
     otlp.add_argument("--state", metavar="FILE", help="remember what was delivered, so that nothing is sent twice")
-    otlp.add_argument("--jobs", type=_jobs, default=1, metavar="N", help="processes; sessions are divided among them")
+    otlp.add_argument("--jobs", type=jobs, default=1, metavar="N", help="processes; sessions are divided among them")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -227,13 +226,6 @@ def _seconds(text: str) -> float:
         message = f"{text!r} is no number of seconds"
         raise argparse.ArgumentTypeError(message)
     return seconds
-
-
-def _jobs(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _JOBS_MAX:
-        message = f"{text!r} is no number of processes from 1 to {_JOBS_MAX}"
-        raise argparse.ArgumentTypeError(message)
-    return int(text)
 
 
 def _exporter(options: argparse.Namespace) -> Exporter:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from raxol_otel.cli.common import EXIT_EXPORT, EXIT_OK, complain, note, quiet_core
+from raxol_otel.cli.common import EXIT_EXPORT, EXIT_OK, complain, jobs, note, quiet_core
 from raxol_otel.cli.follow import add_otlp_options, check_otlp, deliveries_from
 from raxol_otel.errors import ExportError, RaxolError, UsageError
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Runs", "add_parser", "run", "serve"]
 
 _DEFAULT_LISTEN: Final = "127.0.0.1:9464"
-_JOBS_MAX: Final = 64
 _INTERVAL_MIN: Final = 0.1
 _INTERVAL_MAX: Final = 3600.0
 # Together less than the 5 seconds in which the command ends.
@@ -79,7 +78,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--acknowledged", type=Path, metavar="FILE", help="damaged sessions that are known: one a line, # comments"
     )
-    parser.add_argument("--jobs", type=_jobs, default=1, metavar="N", help="processes of the first look (default 1)")
+    parser.add_argument("--jobs", type=jobs, default=1, metavar="N", help="processes of the first look (default 1)")
     parser.add_argument(
         "--interval", type=_interval, default=1.0, metavar="SECONDS", help="from one look to the next (default 1)"
     )
@@ -275,13 +274,6 @@ def _missing(error: ImportError) -> Exception:
     from raxol_otel.fleet.web_config import missing_library  # noqa: PLC0415 - only here
 
     return missing_library(error.name or str(error))
-
-
-def _jobs(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _JOBS_MAX:
-        message = f"{text!r} is no number of processes from 1 to {_JOBS_MAX}"
-        raise argparse.ArgumentTypeError(message)
-    return int(text)
 
 
 def _interval(text: str) -> float:

@@ -14,18 +14,16 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from raxol_otel.exporters.sources import DEPTH_MAX
+from raxol_otel.journal.files_seen import TICK_NS
 from raxol_otel.journal.layout import is_session_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Collection, Container, Iterable
     from pathlib import Path
 
-__all__ = ["DEPTH_MAX", "Discovery", "folder_of", "is_there"]
+__all__ = ["Discovery", "folder_of", "is_there", "sessions_of", "shown"]
 
-# How far below the given folder sessions are looked for.
-DEPTH_MAX: Final = 5
-# Folders change unseen within one tick of the kernel's clock.
-_TICK_NS: Final = 20_000_000
 _ROOT: Final = "."
 
 
@@ -114,7 +112,7 @@ class Discovery:
                 self.refused[where] = error.strerror or str(error)
             return
         self.refused.pop(where, None)
-        folder.status, folder.is_settled = status, time.time_ns() - status[2] >= _TICK_NS
+        folder.status, folder.is_settled = status, time.time_ns() - status[2] >= TICK_NS
         self._take(where, folder, names)
 
     def _take(self, where: str, folder: _Folder, names: dict[str, bool]) -> None:
@@ -196,3 +194,22 @@ def _names(path: Path) -> dict[str, bool]:
 
 def _below(where: str, name: str) -> str:
     return name if where == _ROOT else f"{where}/{name}"
+
+
+def sessions_of(changed: Iterable[str], sessions: Collection[str]) -> set[str]:
+    """The sessions that these paths below the root lie in."""
+    if "." in sessions:
+        return {"."} if any(True for _ in changed) else set()
+    found: set[str] = set()
+    for path in changed:
+        where = path
+        while where and where not in sessions:
+            where = where.rpartition("/")[0]
+        if where:
+            found.add(where)
+    return found
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """A path as text that anybody can print."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

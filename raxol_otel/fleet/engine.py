@@ -13,7 +13,9 @@ from prometheus_client.exposition import choose_encoder
 
 from raxol_otel.exporters.prometheus import FleetCollector
 from raxol_otel.fleet.board import View
-from raxol_otel.fleet.fleet import Fleet, shown
+from raxol_otel.fleet.discovery import shown
+from raxol_otel.fleet.fleet import Fleet
+from raxol_otel.fleet.follow import end_all
 from raxol_otel.fleet.page import render_page
 from raxol_otel.fleet.state import FleetState
 from raxol_otel.fleet.watch import watching
@@ -122,7 +124,8 @@ class Engine:
                 watch.close()
             self._metrics.detach()
             self._metrics.close()
-            self._end_deliveries()
+            for delivery in end_all(self._deliveries, _DELIVERED_SECONDS):
+                _log.warning("stopped with %s; the next run sends them", delivery.left)
             self._state.close()
 
     def _begin(self, stop: threading.Event) -> Watch | None:
@@ -160,14 +163,6 @@ class Engine:
             told = self._fleet.sessions_in(changed) if self._deliveries else None
             for delivery in self._deliveries:
                 delivery.offer(self._fleet.sessions, told)
-
-    def _end_deliveries(self) -> None:
-        for delivery in self._deliveries:
-            delivery.stop()
-        until = time.monotonic() + _DELIVERED_SECONDS
-        for delivery in self._deliveries:
-            if not delivery.join(max(until - time.monotonic(), 0.0)):
-                _log.warning("stopped with %s; the next run sends them", delivery.left)
 
     def _waits_for(self, what: str) -> None:
         if what:

@@ -6,9 +6,9 @@ end and damage that comes are counted once, over restarts too where the state is
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
-import os
 import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Final
 from raxol_otel.errors import ExportError, JournalUnreadable
 from raxol_otel.fleet.acknowledged import Acknowledged
 from raxol_otel.fleet.census import census
-from raxol_otel.fleet.discovery import Discovery, folder_of, is_there
+from raxol_otel.fleet.discovery import Discovery, folder_of, is_there, sessions_of, shown
 from raxol_otel.fleet.entry import Entry
 from raxol_otel.fleet.facts import FleetFacts
 from raxol_otel.fleet.followed import KNOWN_PAST, Followed
 from raxol_otel.fleet.kept import Kept
-from raxol_otel.fleet.worker import READER
 from raxol_otel.fleet.workers import Answer, read_sessions, size_of
 from raxol_otel.journal.files_seen import NOTHING, Seen, look
 from raxol_otel.journal.lock import probe
@@ -37,8 +36,10 @@ if TYPE_CHECKING:
     from raxol_otel.metrics import Metrics
     from raxol_otel.turns import TurnFold
 
-__all__ = ["Fleet", "shown"]
+__all__ = ["Fleet"]
 
+# Who follows, in the state: the exporter's own metrics.
+READER: Final = "metrics"
 # So many sessions' tails and folds are kept in memory; others are taken up again from the state.
 HOT_MAX: Final = 1_024
 # A look reads about so much of one journal, and of all; what is left is read by the next looks.
@@ -81,7 +82,7 @@ class Fleet:
         self._beat = beat
         self._now = now
         self._discovery = Discovery(root)
-        self._entries = {where: Entry.restored(where, saved) for where, saved in _readable(state.sessions())}
+        self._entries = _known(state.sessions())
         self._hot: OrderedDict[str, Followed] = OrderedDict()
         self._dirty: set[str] = set()
         self._waiting: set[str] = set()
@@ -104,7 +105,7 @@ class Fleet:
 
     def sessions_in(self, changed: set[str] | None) -> set[str] | None:
         """The sessions that these changed paths lie in, and those whose changes are not told; None for any of them."""
-        return None if changed is None else self._sessions_of(changed) | self._discovery.linked
+        return None if changed is None else sessions_of(changed, self._discovery.sessions) | self._discovery.linked
 
     # -- looking
 
@@ -167,7 +168,7 @@ class Fleet:
             self._everything_at = begun + EVERYTHING_SECONDS
             candidates = {*self._entries, *self._discovery.sessions}
         else:
-            candidates = self._waiting | new | self._sessions_of(changed) | self._discovery.linked
+            candidates = self._waiting | new | sessions_of(changed, self._discovery.sessions) | self._discovery.linked
             candidates |= {where for where, entry in self._entries.items() if entry.writer == "live"}
         again: set[str] = set()
         if begun >= self._retry_at:
@@ -230,18 +231,6 @@ class Fleet:
             self._refuse(entry, self._discovery.refused[folder])
             entry.writer, entry.seen = "unknown", Seen()
         return set(hidden)
-
-    def _sessions_of(self, changed: Iterable[str]) -> set[str]:
-        """The sessions that these paths lie in."""
-        found: set[str] = set()
-        sessions = self._discovery.sessions
-        for path in changed:
-            where = path
-            while where and where not in sessions:
-                where = where.rpartition("/")[0]
-            if where:
-                found.add(where)
-        return found if "." not in sessions else {"."}
 
     def _look_at(self, candidates: Iterable[str], again: Collection[str] = ()) -> None:
         """Read what is new in these sessions, as much as a look may; and `again` what could not be read."""
@@ -374,15 +363,10 @@ class Fleet:
         self._facts = FleetFacts(str(self.root), is_ready=False, waiting_for=what, scan_errors=self._scan_errors)
 
 
-def shown(path: str) -> str:
-    """A path as text that anybody can print."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def _readable(saved: Iterable[tuple[str, bytes]]) -> Iterable[tuple[str, bytes]]:
+def _known(saved: Iterable[tuple[str, bytes]]) -> dict[str, Entry]:
+    """The sessions of a state, but for what is none of ours."""
+    entries: dict[str, Entry] = {}
     for where, facts in saved:
-        try:
-            Entry.restored(where, facts)
-        except ValueError:
-            continue
-        yield where, facts
+        with contextlib.suppress(ValueError):
+            entries[where] = Entry.restored(where, facts)
+    return entries

@@ -13,18 +13,18 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from raxol_otel.errors import ExportError
-from raxol_otel.fleet.discovery import Discovery
+from raxol_otel.fleet.discovery import Discovery, sessions_of, shown
 from raxol_otel.fleet.watch import watching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from raxol_otel.fleet.delivery import Delivery
     from raxol_otel.fleet.state import FleetState
     from raxol_otel.fleet.watch import Watch
 
-__all__ = ["Follow", "Once", "sessions_of"]
+__all__ = ["Follow", "Once", "end_all"]
 
 # From one look to the next, in seconds.
 INTERVAL_SECONDS: Final = 0.5
@@ -113,10 +113,7 @@ class Follow:
 
     def stop(self) -> list[Delivery]:
         """Let all deliveries end; those that could not deliver all that was read."""
-        for delivery in self.deliveries:
-            delivery.stop()
-        until = time.monotonic() + STOP_SECONDS
-        return [delivery for delivery in self.deliveries if not delivery.join(max(until - time.monotonic(), 0.0))]
+        return end_all(self.deliveries, STOP_SECONDS)
 
 
 class _Root:
@@ -170,19 +167,13 @@ class _Root:
 
     def _say(self, trouble: str) -> None:
         if trouble and trouble != self._trouble:
-            self._notice(f"waiting for {os.fsencode(self._path).decode('utf-8', 'backslashreplace')}, {trouble}")
+            self._notice(f"waiting for {shown(self._path)}, {trouble}")
         self._trouble = trouble
 
 
-def sessions_of(changed: Iterable[str], sessions: Collection[str]) -> set[str]:
-    """The sessions that these paths below the root lie in."""
-    if "." in sessions:
-        return {"."} if any(True for _ in changed) else set()
-    found: set[str] = set()
-    for path in changed:
-        where = path
-        while where and where not in sessions:
-            where = where.rpartition("/")[0]
-        if where:
-            found.add(where)
-    return found
+def end_all(deliveries: Sequence[Delivery], seconds: float) -> list[Delivery]:
+    """Let all end within so many seconds; those that could not deliver all that was read."""
+    for delivery in deliveries:
+        delivery.stop()
+    until = time.monotonic() + seconds
+    return [delivery for delivery in deliveries if not delivery.join(max(until - time.monotonic(), 0.0))]

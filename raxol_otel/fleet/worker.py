@@ -20,10 +20,8 @@ from raxol_otel.errors import JournalUnreadable
 from raxol_otel.fleet.entry import Entry
 from raxol_otel.fleet.followed import KNOWN_PAST, Followed
 
-__all__ = ["READER", "main", "read_session"]
+__all__ = ["main", "read_session"]
 
-# Who follows, in the state: the exporter's own metrics.
-READER: Final = "metrics"
 _ORPHAN_SECONDS: Final = 2.0
 _NICENESS: Final = 10
 
@@ -56,9 +54,9 @@ def main() -> None:
     for line in lines:
         for place in orjson.loads(line):
             entry, saved = read_session(root, os.fsdecode(bytes.fromhex(place)), time.time())
-            facts, follow = entry.saved(), saved
+            facts = entry.saved()
             # The sizes, then the bytes as they are.
-            out.write(b"%d %d\n%b%b" % (len(facts), len(follow), facts, follow))
+            out.write(b"%d %d\n%b%b" % (len(facts), len(saved), facts, saved))
             # At once: what a process dies over is the first session without an answer.
             out.flush()
 

@@ -39,7 +39,7 @@ __all__ = [
 # Device, inode, size and time of change: of what is not there, or cannot be looked at.
 NOTHING: Final[Status] = (0, 0, 0, 0)
 # Files change unseen within one tick of the kernel's clock (at most 10 ms): looked at sooner, they are looked at again.
-_TICK_NS: Final = 20_000_000
+TICK_NS: Final = 20_000_000
 # Of a file that has grown its first line is compared, up to so much, and the bytes before the place to go on at.
 _BEGIN_BYTES: Final = 1_024
 _END_BYTES: Final = 256
@@ -229,7 +229,7 @@ def session_files(directory: Path) -> list[Status]:
 def is_settled(found: Iterable[Status], now_ns: int) -> bool:
     """Whether whatever changes after `now_ns`, the time before they were looked at, will have another status."""
     # A time far ahead is that of a clock which was set back since: it does not come again soon.
-    return all(abs(now_ns - status[3]) >= _TICK_NS for status in found)
+    return all(abs(now_ns - status[3]) >= TICK_NS for status in found)
 
 
 def look(directory: Path, before: Seen | None = None, files: Sequence[Status] = ()) -> Seen:
